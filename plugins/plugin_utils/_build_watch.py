@@ -4,7 +4,7 @@
 """Whether a build is slow or stuck, and one line that says so. Pure: figures in, words out.
 
 One source file of the XPU kernels keeps a compiler busy for an hour without a line in the log. Processor time tells
-that from a hang: a build that computes is alive.
+this from a hang: a build that computes is alive.
 """
 
 from __future__ import annotations

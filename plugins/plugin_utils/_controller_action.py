@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the actions share that are all of their plugin: they run on the controller and reach no host."""
+"""The common part of actions that have no module: they run on the controller and reach no host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible.plugins.action import ActionBase
 
 
 class ControllerAction(ActionBase):
-    """Checks the arguments, and adds to Ansible's own result what ``answer`` returns; unchanged unless it says so."""
+    """Checks the arguments, and adds what ``answer`` returns to Ansible's own result; unchanged unless it says so."""
 
     _requires_connection = False
     _supports_check_mode = True

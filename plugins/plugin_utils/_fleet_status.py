@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Many hosts in one table: what each serves, and what differs from most of them. Pure."""
+"""Many hosts in one table: what each serves, and what differs from most hosts. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOTES_PER_HOST = 4
 def fleet(results: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
     """Return the document about all hosts.
 
-    `results` has by host name what b70_model_slot_info returned, in the order of the inventory; None or a failed result
+    `results` has what b70_model_slot_info returned, by host name in the order of the inventory; None or a failed result
     for a host that was not read.
     """
     hosts = [_host(name, result) for name, result in results.items()]
@@ -47,7 +47,7 @@ def fleet(results: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
 
 
 def _host(name: str, result: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What one host says, under the same keys for every host."""
+    """Return what one host says, under the same keys for every host."""
     info: Mapping[str, Any] = {}
     problem = ""
     if result is None or result.get("unreachable"):
@@ -83,7 +83,7 @@ def _host(name: str, result: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _most(values: Any) -> str | None:
-    """The most common value, the first one among equals; None where no host has one."""
+    """Return the most common value, the first one among equals; None if no host has one."""
     counted = Counter(value for value in values if value)
     return counted.most_common(1)[0][0] if counted else None
 
@@ -91,7 +91,7 @@ def _most(values: Any) -> str | None:
 def table(document: Mapping[str, Any], width: int = MAX_WIDTH) -> list[str]:
     """Return the lines of the table, the notes on hosts that need attention, and a summary.
 
-    No line is wider than `width`, which is taken as one from MIN_WIDTH to MAX_WIDTH.
+    No line is wider than `width`, which is limited to MIN_WIDTH to MAX_WIDTH.
     """
     width = min(max(width, MIN_WIDTH), MAX_WIDTH)
     hosts = document["hosts"]
@@ -124,12 +124,12 @@ def _row(host: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def short(fingerprint: str | None) -> str:
-    """The first characters of a fingerprint, enough to tell those of a fleet apart."""
+    """Return the first characters of a fingerprint, enough to tell those of a fleet apart."""
     return fingerprint.rpartition(":")[2][:10] if fingerprint else "-"
 
 
 def _active(load: Mapping[str, Any] | None) -> str:
-    """Generations that run, of those that may, and those that wait."""
+    """Return how many generations run, of how many that may, and how many wait."""
     if not load:
         return "-"
     return f"{load['active']}/{load['max_active']}" + (f" +{load['queued']}" if load["queued"] else "")
@@ -143,7 +143,7 @@ def _switch(last: Mapping[str, Any] | None, at_work: bool) -> str:
 
 
 def _cards(cards: Sequence[Mapping[str, Any]]) -> str:
-    """How many, and how much of their memory is in use where their driver tells it of all of them."""
+    """Return how many cards there are, and how much of their memory is in use if the driver tells it of them all."""
     sizes = [(card["used_bytes"], card["total_bytes"]) for card in cards]
     told = [size for size in sizes if None not in size]
     if not cards or len(told) < len(cards):
@@ -152,7 +152,7 @@ def _cards(cards: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _notes(host: Mapping[str, Any], most: Mapping[str, str | None]) -> list[str]:
-    """What a person should know about one host, most important first."""
+    """Return what a person should know about one host, most important first."""
     if host["problem"]:
         return [" ".join(host["problem"].split())]
     notes = []
@@ -189,7 +189,7 @@ def _summary(document: Mapping[str, Any]) -> list[str]:
 
 
 def _limits(rows: Sequence[Sequence[str]], width: int) -> dict[int, int]:
-    """How wide the columns of names may be, so that the table fits: the widest is narrowed first."""
+    """Return how wide the columns of names may be so that the table fits; the widest is narrowed first."""
     widths = [max(len(row[index]) for row in rows) for index in range(len(_HEAD))]
     over = sum(widths) + _GAP * (len(_HEAD) - 1) - width
     limits = {index: widths[index] for index in _CUT}
@@ -209,7 +209,7 @@ def _limits(rows: Sequence[Sequence[str]], width: int) -> dict[int, int]:
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """The names without the domain that all of them share."""
+    """Return the names without the domain that all of them share."""
     domains = {name.partition(".")[2] for name in names}
     heads = [name.partition(".")[0] for name in names]
     shared = len(names) > 1 and len(domains) == 1 and not heads[0].isdigit()
@@ -217,7 +217,7 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def cut(text: str, width: int, start: float = 0.5) -> str:
-    """The text within a width. The middle is left out; `start` is the share of what stays that is from the start."""
+    """Return the text within a width. The middle is left out; `start` is the share of the start in the rest."""
     if len(text) <= width:
         return text
     first = max(1, int((width - 1) * start + 0.5))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A job that goes on at a host while the controller watches it over a connection that may be lost."""
+"""A job that continues on a host while the controller watches it over a connection that may be lost."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ PAUSE_S = 2.0
 class HostJob:
     """The controller's view of one job. The job belongs to the host: a lost connection does not end it.
 
-    :param connection: the connection of the task. It is told to notice soon that nobody answers.
+    :param connection: the connection of the task, which is told to notice soon that nobody answers.
     :param work: names the job in messages, such as ``the build``.
     :param say: shows one line of text.
-    :param reconnect_s: how long a host that does not answer is waited for.
-    :param pauses_s: seconds before the first look and the longest pause; each pause is twice as long as the one before.
+    :param reconnect_s: how long to wait for a host that does not answer.
+    :param pauses_s: seconds before the first look, and the longest pause; each pause is twice as long as the one
+        before.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class HostJob:
     def ask(self, question: Callable[[], T]) -> T:
         """Return the answer to a question that may be asked more than once.
 
-        :raises AnsibleConnectionFailure: when the host cannot be reached for so long.
+        :raises AnsibleConnectionFailure: if the host cannot be reached for `reconnect_s`.
         :raises AnsibleError: as `check_play` does.
         """
         lost: float | None = None
@@ -77,7 +78,7 @@ class HostJob:
             return answer
 
     def check_play(self) -> None:
-        """Raise AnsibleError if the play was killed: its workers have sessions of their own, so they outlive it."""
+        """Raise AnsibleError if the play was killed. Its workers have sessions of their own, so they outlive it."""
         if os.getppid() != self._parent:
             raise AnsibleError(f"the play that watched has ended; {self._work} goes on there")
 
@@ -96,10 +97,10 @@ class HostJob:
 
 
 def keep_alive(connection: Any) -> None:
-    """Make a connection notice that nobody answers, whatever ansible.cfg says. Only SSH can be told.
+    """Make a connection notice that nobody answers, whatever ansible.cfg says. Only SSH can do this.
 
-    Of two values of one option ssh takes the first. A control socket keeps the options that it was made with, so the
-    connection gets a socket of its own.
+    If an option is given twice, ssh takes the first value. A control socket keeps the options that it was made with, so
+    the connection gets a socket of its own.
     """
     if connection.transport != "ssh":
         return

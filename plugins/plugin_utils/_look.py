@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A look at a unit of the host that costs it next to nothing, where a module would cost most of a second. Pure."""
+"""A look at a unit of the host that costs it next to nothing; a module would cost most of a second. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 MARK = "==b70-look=="
 ALIVE = ("active", "activating", "deactivating", "reloading")  # systemd's words for a unit that has not ended
-# systemd may give no answer once; after so many looks without a unit that is alive there will be no result.
+# systemd may give no answer once. After so many looks without a live unit there will be no result.
 GONE_LOOKS = 4
 
 
@@ -26,7 +26,7 @@ class Look:
 def poll_script(progress: str, result_file: str, offset: int, unit: str) -> str:
     """Return a shell script for one cheap look: new bytes of the progress file, whether a result exists, the unit.
 
-    The unit comes first: what ends between two commands has left its result.
+    The unit comes first: if it ends between two commands, it has left its result.
     """
     return (
         f"alive=$(systemctl is-active {shlex.quote(unit)}); "

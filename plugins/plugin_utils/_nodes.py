@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Several hosts that serve one model: which node of the group a host is, as the variable b70_nodes says. Pure."""
+"""Several hosts that serve one model: which node of the group a host is, from the variable b70_nodes. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ._catalogue.problems import did_you_mean
 DEFAULT_PORT = 18200
 # The floor of the network between nodes; docs/nodes.md has the arithmetic. 0 demands nothing.
 _FLOOR = {"bandwidth_min_gb_s": 1.0, "latency_max_us": 500.0}
-_KEYS = ("hosts", "interface", "port", "key", *_FLOOR)  # the key goes to the host by itself, see the role slot
+_KEYS = ("hosts", "interface", "port", "key", *_FLOOR)  # the key goes to the host separately, see the role slot
 _HOST_KEYS = ("name", "address")
 
 
@@ -27,8 +27,8 @@ class NodePlace:
     """The place of a host in its group.
 
     rank: 0 leads. interface: the network device between the nodes. port: where each node answers the others; the
-    engines form their group on the one that follows, and the network is measured on the third. hosts: (name, address)
-    of each node, the leader first. bandwidth_min_gb_s, latency_max_us: the floor of the network between them.
+    engines form their group on the next port, and the network is measured on the third. hosts: (name, address) of each
+    node, the leader first. bandwidth_min_gb_s, latency_max_us: the floor of the network between them.
     """
 
     rank: int
@@ -51,21 +51,21 @@ class NodePlace:
         return self.port + 1
 
     def first(self, count: int) -> NodePlace:
-        """Return the same with the nodes of a profile that has so many."""
+        """Return the same place in a group of only the first `count` nodes."""
         return dataclasses.replace(self, hosts=self.hosts[:count])
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what the host has to know of it."""
+        """Return what the host must know of it."""
         hosts = [dict(zip(_HOST_KEYS, host, strict=True)) for host in self.hosts]
         floor = {key: getattr(self, key) for key in _FLOOR}
         return {"rank": self.rank, "interface": self.interface, "port": self.port, "hosts": hosts, **floor}
 
 
 def node_place(nodes: Any, name: str) -> NodePlace | None:
-    """Return the place of the host with this name; None where it is in no group.
+    """Return the place of the host with this name; None if it is in no group.
 
-    :param nodes: what b70_nodes says: ``{interface: NAME, port: N, hosts: [{name: HOST, address: IP}, ...],
-        bandwidth_min_gb_s: N, latency_max_us: N}``; only interface and hosts are required. A key is not looked at.
+    :param nodes: the variable b70_nodes: ``{interface: NAME, port: N, hosts: [{name: HOST, address: IP}, ...],
+        bandwidth_min_gb_s: N, latency_max_us: N}``; only interface and hosts are required. The key is not checked.
     :raises ValueError: naming the key that is wrong.
     """
     if not nodes:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Other actions, asked by an action that runs on the same host."""
+"""Run another action for an action that runs on the same host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 def run_other(
     action: Any, name: str, arguments: Mapping[str, Any], variables: dict[str, Any], *, check: bool | None = None
 ) -> dict[str, Any]:
-    """Run another action, or the module where there is no such action; return its result.
+    """Run another action, or the module if there is no such action; return its result.
 
     action: the running plugin, whose connection is used. check: the other's check mode; None for that of the task.
     """

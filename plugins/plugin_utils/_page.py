@@ -24,7 +24,7 @@ details { margin: .3rem 0; } summary { cursor: pointer; }
 
 
 def document(title: str, body: str, style: str = "") -> str:
-    """A page that is complete in itself: no script, nothing loaded. body: HTML; style: more rules."""
+    """Return a self-contained page: no script, nothing loaded. body: HTML; style: more rules."""
     name = html.escape(title)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

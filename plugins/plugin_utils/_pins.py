@@ -15,8 +15,8 @@ The file lies beside the inventory, see plugin_utils/_pins_file.py. It is data f
           images:
             REGISTRY/NAME:TAG: {digest: sha256:<64 hex digits>, host: ..., from: ..., at: ..., by: ...}
 
-A directory as inventory is read whole, so that this file is one too: a variable in it, and no group. Written
-by hand the sections may stand at the top, and an entry may be the bare value.
+Ansible reads a whole directory as an inventory, so this file is one too: it has a variable and no group. In a file that
+is written by hand, the sections may stand at the top, and an entry may be the bare value.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def seen(section: str, value: str, host: str, origin: str, by: str, now: datetim
 
 
 def parse(text: str, path: str) -> Pins:
-    """Return the pins of a text. Raises PinsError that names the wrong entry."""
+    """Return the pins of a text; raise PinsError, which names the wrong entry."""
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -147,7 +147,7 @@ def render(pins: Pins) -> str:
 
 
 def with_new(pins: Pins, section: str, found: Mapping[str, Entry]) -> Pins:
-    """Return the pins and what is new in ``found``. An entry that exists stays as it is."""
+    """Return the pins and what is new in ``found``. Existing entries stay as they are."""
     return Pins({**pins.entries, section: {**found, **pins.entries.get(section, {})}})
 
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The file of pins on the controller. Every host of a play reads it; the first host that sees a value adds it.
 
-Each host of a play is a process of its own, and plays may run side by side. So a pin is added under a lock on the
+Each host of a play is a process of its own, and plays may run at the same time. So a pin is added under a lock on the
 directory of the file, and the file is replaced in one step.
 """
 
@@ -28,7 +28,7 @@ NOWHERE = "this inventory is no file, so there is no place beside it: set b70_pi
 
 
 def read(path: str) -> Pins:
-    """Return the pins of a file; no pins if the file does not exist. Raises PinsError."""
+    """Return the pins of a file; no pins if the file does not exist. Raise PinsError if it cannot be read."""
     try:
         with open(path, encoding="utf-8") as stream:
             return _pins.parse(stream.read(), path)
@@ -48,7 +48,7 @@ def seen(section: str, value: str, host: str, origin: str) -> Entry:
 
 
 def problem(path: str) -> str:
-    """Return why the file cannot be written; empty if it can. For use before long work begins."""
+    """Return why the file cannot be written; empty if it can. Called before long work begins."""
     if not path:
         return NOWHERE
     folder = os.path.dirname(os.path.abspath(path))
@@ -60,7 +60,7 @@ def problem(path: str) -> str:
 
 
 def add(path: str, section: str, found: Mapping[str, Entry]) -> Pins:
-    """Add what has no entry yet and return the resulting pins. Raises PinsError."""
+    """Add what has no entry yet and return the resulting pins; raise PinsError."""
     why = problem(path)
     if why:
         raise PinsError(why)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller's half of work on a host that ends with a record: have it begun or join it, and show how far it is."""
+"""The controller's half of work on a host that ends with a record: begin or join it, and show its progress."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import RECONN
 
 display = Display()
 
-# The work takes minutes or hours; its beginning is of interest at once.
+# The work takes minutes or hours, but its beginning is of interest at once.
 PAUSES_S = (1.0, 15.0)
 
 
 class RecordedWork(ActionBase):
     """An action whose module answers `start`, `look` and `acknowledge` with state, line, verdict, reasons and more.
 
-    Outside check mode a unit of the host works, which outlives this; a line is shown whenever it has got further.
+    Outside check mode, a unit of the host does the work and outlives the action. A line is shown whenever it
+    progresses.
     """
 
     MODULE = ""
@@ -37,7 +38,7 @@ class RecordedWork(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         self._vars = task_vars or {}
-        # A question whose answer was lost is asked again: by this the host knows that it is the same one.
+        # A question is asked again if its answer was lost. This tells the host that it is the same question.
         self._token = secrets.token_hex(8)
         self._host = str(self._vars.get("inventory_hostname", "host"))
         try:
@@ -47,7 +48,7 @@ class RecordedWork(ActionBase):
         return {**result, **found, "summary": [] if found.get("failed") else self._words(found)}
 
     def details(self, found: dict[str, Any]) -> list[str]:
-        """Further lines about work that has ended."""
+        """Return further lines about work that has ended."""
         return []
 
     def _answer(self) -> dict[str, Any]:

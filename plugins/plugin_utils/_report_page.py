@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The page over all hosts of a report. Pure: data in, text out."""
+"""The page with all hosts of a report. Pure: data in, text out."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._page import document
 
 
 def index_page(reports: Sequence[Mapping[str, Any]], made: str) -> str:
-    """A page over all hosts of a report, complete in itself (no script, nothing loaded).
+    """Return a self-contained page with all hosts of a report (no script, nothing loaded).
 
-    Each report has `host`, `archive` (file name beside the page, empty where none was brought), `problem` (why not,
-    else empty), and of b70_report `size`, `findings`, `contents` and `redactions`.
+    Each report has `host`, `archive` (file name beside the page, empty if none was brought), `problem` (why not, else
+    empty), and of b70_report `size`, `findings`, `contents` and `redactions`.
     """
     rows = "".join(_row(report) for report in reports)
     parts = "".join(_section(report) for report in reports)
@@ -71,7 +71,7 @@ def _size(item: Mapping[str, Any]) -> str:
 
 
 def of_hosts(results: Mapping[str, Mapping[str, Any] | None]) -> list[dict[str, Any]]:
-    """Return the rows of `index_page`: one for each host, from the result of its task b70_report, None without one."""
+    """Return the rows of `index_page`, one for each host, from the result of its task b70_report, or None."""
     rows = []
     for host, result in results.items():
         made = result or {}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What Ansible's own check of a role's arguments lets pass: text for a mapping or a list, and misspelt names."""
+"""Find what Ansible's own check of a role's arguments lets pass: text for a mapping or a list, and misspelt names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _kind(value: Any) -> str:
 
 
 def _fault(name: str, option: dict[str, Any], value: Any) -> str:
-    """What is wrong with one variable; empty when nothing is."""
+    """Return what is wrong with one variable; empty if nothing is."""
     wanted = option["type"]
     is_list = isinstance(value, Sequence) and not isinstance(value, str)
     if not (is_list if wanted == "list" else isinstance(value, Mapping)):

@@ -19,15 +19,15 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.table import (
     works,
 )
 
-# More than this and a person scrolls past the sentence that says what happened.
+# With more lines, a person scrolls past the sentence that says what happened.
 LOG_LINES = 8
 
 
 def switch_report(result: Mapping[str, Any], host: str, url: str, *, active: bool = True) -> list[str]:
-    """Return lines about one result of b70_model_slot; none about one that failed before it looked at the slot.
+    """Return lines about one result of b70_model_slot; none if it failed before it looked at the slot.
 
     `result` is the module's return value, `host` the inventory name, `url` the frontdoor's base URL
-    (`http://h:8000/v1`), empty where it is not known. `active`: whether the slot was to serve something.
+    (`http://h:8000/v1`), empty if it is not known. `active`: whether the slot was to serve something.
     """
     if "slot" not in result:
         return []
@@ -50,7 +50,7 @@ def switch_report(result: Mapping[str, Any], host: str, url: str, *, active: boo
 
 
 def _evidence(failure: Mapping[str, Any]) -> list[str]:
-    """What the failed phase left behind: a known symptom with its advice, and the end of the engine's log."""
+    """Return what the failed phase left behind: a known symptom with its advice, and the end of the engine's log."""
     named = [f"{key}: {failure[key]}" for key in ("symptom", "advice") if failure.get(key)]
     return named + [f"log: {line}" for line in (failure.get("log_tail") or [])[-LOG_LINES:]]
 
@@ -62,7 +62,7 @@ def _headline(result: Mapping[str, Any], host: str) -> str:
     before = result.get("previous_profile")
     came = f", before: {before}" if before and before != profile else ""
     how = "unchanged" if not result.get("changed") else "now served"
-    # After a way back the list also has the answers of the engine that failed.
+    # After a way back, the list also has the answers of the engine that failed.
     passed = sum(1 for case in result.get("canary") or [] if case["passed"] and case["profile"] == profile)
     proof = "verified" if result.get("verified") else "NOT verified"
     if passed:

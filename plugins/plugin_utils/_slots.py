@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Several slots on a host: which cards and ports each has, as the variable b70_slots says. Pure."""
+"""Several slots on a host: which cards and ports each has, from the variable b70_slots. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _KEYS = ("cards", "port", "profile")
 
 @dataclass(frozen=True)
 class SlotPlace:
-    """Where the engines of a slot may be. port: the first one. ports: how many there are up to those of the next slot.
+    """Where the engines of a slot may be. port: the first one. ports: how many there are before those of the next slot.
 
-    cards: by their numbers on the host; None where the slot has all of them.
+    cards: by their numbers on the host; None if the slot has all of them.
     """
 
     port: int
@@ -32,8 +32,8 @@ class SlotPlace:
 def slot_places(slots: Mapping[str, Any], default_port: int, slot: str = "main") -> dict[str, SlotPlace]:
     """Return the place of each slot by its name.
 
-    :param slots: what b70_slots says: ``{name: {cards: [number, ...], port: N, profile: NAME}}``; empty: there is only
-        `slot`, which has all cards.
+    :param slots: the variable b70_slots: ``{name: {cards: [number, ...], port: N, profile: NAME}}``. If it is empty,
+        there is only `slot`, which has all cards.
     :param default_port: of the slot main, which need not name one.
     :raises ValueError: naming the slot and the key that is wrong.
     """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A benchmark from its first canary to its record. What it does to the host goes through `Effects`."""
+"""A benchmark from its first canary to its record. It acts on the host only through `Effects`."""
 
 from __future__ import annotations
 
@@ -26,26 +26,27 @@ _APART = 7919
 
 
 class Disturbed(Exception):
-    """What is measured is served no longer, so the rest is not measured; the text says why."""
+    """The engine being measured is no longer served, so the rest is not measured; the text says why."""
 
 
 class BenchmarkError(Exception):
-    """It can't be measured here now; the text says why and what to do."""
+    """Nothing can be measured here now; the text says why and what to do."""
 
 
 @dataclass(frozen=True)
 class Effects:
     """What a benchmark needs of its host.
 
-    :param info: what is served, as `_slot.api.info` tells it.
-    :param verify: asks the canary of what is served, as `b70ctl verify` does, and returns that result.
-    :param profile: the resolved profile of a name.
-    :param measure: runs the generator. The last argument is called meanwhile; what it raises ends the generator.
-    :param moved: why an engine process, as `info` tells it, is not what clients get by now; empty while it is.
-    :param heed: raises ToldToEndFault where this process was told to end.
-    :param version: the version of a tool, and that of the engine of a stack's folder.
-    :param earlier: the good records of a profile on a class of host, by a generator of that name, newest first.
-    :param now: the time as ISO 8601.
+    :param info: returns what is served, as `_slot.api.info` does.
+    :param verify: asks the canary of what is served, as `b70ctl verify` does, and returns the same result.
+    :param profile: returns the resolved profile of a name.
+    :param measure: runs the generator, and calls the last argument meanwhile; an exception from that ends the
+        generator.
+    :param moved: returns why clients no longer get this engine process of `info`; empty while they do.
+    :param heed: raises ToldToEndFault if this process was told to end.
+    :param version: returns the version of a tool; engine_version: of the engine of a stack's folder.
+    :param earlier: returns the good records of a profile on a class of host by a generator, newest first.
+    :param now: returns the time as ISO 8601.
     """
 
     info: Callable[[], Mapping[str, Any]]
@@ -64,12 +65,12 @@ class Effects:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to measure, and what fails it.
+    """What to measure, and what makes it fail.
 
     :param streams: empty for a ladder up to what the profile admits.
-    :param profile: what has to be served; empty for whatever is.
+    :param profile: the profile that must be served; empty for any.
     :param evidence: what the catalogue has recorded, by profile.
-    :param fail_on_regression: so that such figures are no measure for later ones.
+    :param fail_on_regression: fail if figures are worse, so that they are no measure for later ones.
     """
 
     shapes: tuple[shapes.Shape, ...]
@@ -93,7 +94,7 @@ class Wanted:
 
 
 def served(info: Mapping[str, Any], wanted: str = "") -> str:
-    """Return the profile that is served and verified; raises BenchmarkError where there is none, or not the wanted."""
+    """Return the profile that is served and verified; raise BenchmarkError if there is none, or not the wanted one."""
     if not (info["verified"] and info["open"] and info["profile"]):
         why = info["reason"] or f"{info['profile'] or 'nothing'} runs and is not verified"
         raise BenchmarkError(
@@ -108,21 +109,21 @@ def served(info: Mapping[str, Any], wanted: str = "") -> str:
 def plan(wanted: Wanted, fx: Effects) -> tuple[Mapping[str, Any], list[shapes.Shape], list[int], list[dict[str, Any]]]:
     """Return the served profile, what is measured, and what is left out.
 
-    :raises BenchmarkError: where nothing is served or nothing is left to measure.
+    :raises BenchmarkError: if nothing is served or nothing is left to measure.
     """
     profile = fx.profile(served(fx.info(), wanted.profile))
     return profile, *fitting(wanted, profile)
 
 
 def fitting(wanted: Wanted, profile: Mapping[str, Any]) -> tuple[list[shapes.Shape], list[int], list[dict[str, Any]]]:
-    """Return what is measured of a profile, and what is left out; raises BenchmarkError where nothing is measured."""
+    """Return what is measured of a profile, and what is left out; raise BenchmarkError if nothing can be measured."""
     if profile["engine"].get("task", "generate") != "generate":
         raise BenchmarkError(
             f"{profile['name']} generates no text ({profile['engine']['task']}): there is no benchmark"
         )
     remote = profile["engine"].get("remote")
     if remote:
-        # Without the model's tokenizer nobody knows how long a prompt is, and a vendor bills each.
+        # Without the model's tokenizer nobody knows how long a prompt is, and the vendor bills each one.
         raise BenchmarkError(f"{profile['name']} runs elsewhere, at {remote['base_url']}: measure it there")
     kind = profile["engine"].get("kind", "vllm")
     if wanted.generator == "vllm" and kind != "vllm":
@@ -138,7 +139,7 @@ def fitting(wanted: Wanted, profile: Mapping[str, Any]) -> tuple[list[shapes.Sha
 
 
 def nothing_alike(profile: str, host_class: str) -> str:
-    """Why figures can't be judged, and what to do."""
+    """Return why figures can't be judged, and what to do."""
     return (
         f"there is nothing to compare with: no good record of {profile} with these shapes and streams on a host of the "
         f"class {host_class!r}. Run playbooks/benchmark.yml where it is served"
@@ -146,7 +147,7 @@ def nothing_alike(profile: str, host_class: str) -> str:
 
 
 def run(wanted: Wanted, fx: Effects) -> dict[str, Any]:
-    """Measure and return the record; raises BenchmarkError where nothing can be measured."""
+    """Measure, and return the record; raise BenchmarkError if nothing can be measured."""
     profile, kept, streams, left_out = plan(wanted, fx)
     name, began = str(profile["name"]), fx.now()
     before = _asked(name, fx, "before")
@@ -162,7 +163,7 @@ def run(wanted: Wanted, fx: Effects) -> dict[str, Any]:
             after = _asked(name, fx, "after")
             doubts = _doubts(info, fx.info(), after)
         except Disturbed as error:
-            # Whoever changes what is served has the slot now: the canary would only be in the way.
+            # Something is changing what is served, and the canary would only be in its way.
             doubts = [f"the benchmark broke off, so no figure is kept: {error}"]
         if doubts:
             found = {}
@@ -214,13 +215,13 @@ def _asked(name: str, fx: Effects, when: str) -> dict[str, Any]:
     fx.heed()
     cases = [case for case in result.get("canary") or [] if case["profile"] == name]
     ok = not result["failed"] and bool(cases) and all(case["passed"] for case in cases)
-    # What is asked at once has the hash of the answer that came last: another one each time.
+    # The burst has the hash of the answer that came last, so another one each time.
     hashes = {case["name"]: case["sha256"] for case in cases if case["sha256"] and case["name"] != BURST}
     return {"ok": ok, "hashes": hashes}
 
 
 def _watch(before: Mapping[str, Any], fx: Effects) -> None:
-    """Raise where a switch has begun, or the engine is another process: the load must not disturb what comes next."""
+    """Raise if a switch has begun or the engine is another process: the load must not disturb what comes next."""
     fx.heed()
     why = fx.moved(before.get("engine") or {})
     if why:
@@ -246,7 +247,7 @@ def _tool(wanted: Wanted, profile: Mapping[str, Any]) -> Tool:
 
 @dataclass(frozen=True)
 class _Meter:
-    """The generator with whoever watches the slot meanwhile. reasons: why something could not be measured."""
+    """The generator, and the watch on the slot meanwhile. reasons: why something could not be measured."""
 
     tool: Tool
     fx: Effects
@@ -279,7 +280,7 @@ def _measured(
     prefixes = (COLD, WARM) if WARM in wanted.prefixes else (COLD,)
     found: dict[str, Any] = {}
     for number, shape in enumerate(kept):
-        # The first requests of a kind are slow for reasons that no client meets later.
+        # The first requests of a kind are slow for reasons that later requests do not have.
         first = replace(shape, output_tokens=min(_WARM_UP_TOKENS, shape.output_tokens), rounds=1)
         warm_up = replace(base, shape=first, seed=_seed(wanted, number, 0, 0))
         if meter.ask(warm_up, f"{shape.name}, warm-up with {warm_up.streams} streams") is None:
@@ -291,7 +292,7 @@ def _measured(
         }
         for turn, count in enumerate(streams, number):
             scenario = scenarios[f"c{count}"] = {"streams": count}
-            # Whichever way is second finds a warmer host: each is first in every other scenario.
+            # The way that is second finds a warmer host, so each is first in every other scenario.
             for target in wanted.targets if turn % 2 == 0 else wanted.targets[::-1]:
                 seed = _seed(wanted, number, 1 + (target == ENGINE), count)
                 key = wanted.api_key if target == FRONTDOOR else ""
@@ -306,12 +307,12 @@ def _measured(
 
 
 def _seed(wanted: Wanted, shape: int, way: int, streams: int) -> int:
-    """Prompts follow from it. Only warm asks again what was asked before, which is the same as its cold."""
+    """Return the seed of the prompts. Only a warm run repeats earlier prompts: those of its cold run."""
     return (wanted.seed + 3 * shape + way + _APART * streams) % _SEEDS
 
 
 def _figures(load: Load, records: Measured) -> dict[str, Any]:
-    # guidellm was seen to answer a request and to leave it out of its report.
+    # guidellm was seen to leave a request that it answered out of its report.
     lost = load.requests - len(records)
     return {**summary(records), "lost": lost, "seed": load.seed, "records": _compact(records)}
 
@@ -331,9 +332,10 @@ def _shown(one: Mapping[str, Any]) -> str:
 
 
 def _compact(records: Sequence[RequestRecord]) -> list[list[Any]]:
-    """Each request as start, first text, last text, end (seconds from the first start), tokens of both sides, error.
+    """Return each request as start, first text, last text, end, tokens of both sides, error.
 
-    In microseconds: the figures are computed again from these, and a small model's answer takes two milliseconds.
+    Times are seconds from the first start, to the microsecond: the figures are computed again from them, and a small
+    model's answer takes two milliseconds.
     """
     begun = min((record.started_s for record in records), default=0.0)
 

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Figures beside figures: the frontdoor's share, an earlier record, and what the catalogue has recorded. Pure.
+"""Comparison of figures: the frontdoor's share, an earlier record, and what the catalogue has recorded. Pure.
 
-Only like is compared with like: the same shape, number of streams, way to the engine, and cold with cold or warm with
+Only like is compared with like: the same shape, number of streams and way to the engine, cold with cold and warm with
 warm.
 """
 
@@ -18,7 +18,7 @@ from .shapes import Shape
 FRONTDOOR, ENGINE = "frontdoor", "engine"
 COLD, WARM = "cold", "warm"
 _SHAPE_KEYS = ("prompt_tokens", "output_tokens", "rounds")
-# The catalogue's measures, and the figures that they are here.
+# The catalogue's measures, and the names of their figures here.
 _MEASURES = {"wall": "wall_tok_s", "decode": "decode_tok_s"}
 _NEAR = 0.1
 
@@ -47,7 +47,7 @@ class Band:
 
 
 def cells(data: Mapping[str, Any]) -> Iterator[Cell]:
-    """Go through all figures of a benchmark's data."""
+    """Yield all figures of a benchmark's data."""
     for shape, entry in data["shapes"].items():
         for scenario in entry["scenarios"].values():
             for target in (FRONTDOOR, ENGINE):
@@ -65,7 +65,7 @@ def _ratio(now: float | None, before: float | None) -> float | None:
 
 
 def shares(data: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What the frontdoor costs: its throughput as a share of the engine's own, and what it adds to the first token."""
+    """Return the frontdoor's cost: its share of the engine's own throughput, and what it adds to the first token."""
     found = {(cell.shape, cell.streams, cell.prefix, cell.target): cell for cell in cells(data)}
     rows = []
     for (shape, streams, prefix, target), cell in found.items():
@@ -81,7 +81,7 @@ def shares(data: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def essence(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What `compare` reads of an earlier record."""
+    """Return what `compare` reads of an earlier record."""
     shapes = {name: {**shape, "scenarios": {}} for name, shape in record["data"]["shapes"].items()}
     for cell in cells(record["data"]):
         scenario = shapes[cell.shape]["scenarios"].setdefault(f"c{cell.streams}", {"streams": cell.streams})
@@ -93,14 +93,14 @@ def essence(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def conditions(data: Mapping[str, Any]) -> frozenset[tuple[Any, ...]]:
-    """What was measured, whatever the figures are."""
+    """Return what was measured, without the figures."""
     return frozenset((cell.name, *(data["shapes"][cell.shape][key] for key in _SHAPE_KEYS)) for cell in cells(data))
 
 
 def nearest(data: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The record that has the most of these figures, of records that are sorted from the newest on; else None.
+    """Return the record that has the most of these figures, or None. The records are sorted, newest first.
 
-    So a newer one of other requests hides nothing, and one of a few figures is no measure for many.
+    So a newer record of other requests hides nothing, and a record of few figures is no measure for many.
     """
 
     def common(record: Mapping[str, Any]) -> int:
@@ -118,8 +118,8 @@ def compare(
 ) -> dict[str, Any]:
     """Compare with an earlier record of the same profile and host class.
 
-    `regressions` has a sentence for each figure that is worse by more than the band. Where the record has none of these
-    figures, it is not named, and those that are `expected` after the catalogue count.
+    `regressions` has a sentence for each figure that is worse by more than the band. If the record has none of these
+    figures, it is not named, and the figures `expected` after the catalogue count.
     """
     found: dict[str, Any] = {
         "with": None,
@@ -168,7 +168,7 @@ def _below(expected: Sequence[Mapping[str, Any]], band: Band) -> list[str]:
 
 
 def compared(data: Mapping[str, Any]) -> list[str]:
-    """A line for each figure that was compared, with what it was compared with."""
+    """Return a line for each figure that was compared, with what it was compared with."""
     comparison = data["comparison"]
     if comparison["rows"]:
         return [
@@ -191,9 +191,9 @@ def outlook(
     evidence: Mapping[str, Any] | None,
     host_class: str,
 ) -> list[str]:
-    """What would be compared, a line for each cold figure.
+    """Return what would be compared, a line for each cold figure.
 
-    streams: empty for whatever is known. earlier: good records, newest first.
+    streams: empty for all that are known. earlier: good records, newest first.
     """
     known = {cell.streams for record in earlier for cell in cells(record["data"])}
     known |= {entry.get("streams", 1) for entry in (evidence or {}).get("tok_s") or []}
@@ -220,9 +220,9 @@ def _alike(one: Mapping[str, Any] | None, two: Mapping[str, Any]) -> bool:
 
 
 def expectations(evidence: Mapping[str, Any] | None, host_class: str, data: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The figures that the catalogue has recorded for the profile, beside those measured under the same conditions.
+    """Return the catalogue's figures for the profile, beside those measured under the same conditions.
 
-    A figure of another host class is shown and expected of nobody: its `ratio` is None.
+    A figure of another host class is shown, but not expected here: its `ratio` is None.
     """
     measured = [cell for cell in cells(data) if cell.target == FRONTDOOR and cell.prefix == COLD]
     rows = []
@@ -259,7 +259,7 @@ def _same_conditions(entry: Mapping[str, Any], cell: Cell, shape: Mapping[str, A
 
 
 def headline(data: Mapping[str, Any]) -> str:
-    """One line for lists of records: the highest throughput of clients, and its conditions."""
+    """Return one line for lists of records: the highest throughput of clients, and its conditions."""
     known = [cell for cell in cells(data) if cell.summary["wall_tok_s"] is not None]
     outside = [cell for cell in known if cell.target == FRONTDOOR] or known
     if not outside:
@@ -271,7 +271,7 @@ def headline(data: Mapping[str, Any]) -> str:
 
 
 def totals(data: Mapping[str, Any]) -> tuple[int, int, Sequence[str]]:
-    """Requests, failed requests, and the scenarios with failures in words."""
+    """Return the number of requests and of failed ones, and a sentence for each scenario with failures."""
     wrong = [
         f"{cell.name}: {cell.summary['failed']} of {cell.summary['requests']} requests failed ({_errors(cell.summary)})"
         for cell in cells(data)

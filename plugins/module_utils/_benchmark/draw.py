@@ -1,10 +1,11 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Charts as files, with matplotlib: run by the Python of the tools' environment, needs nothing else of the collection.
+"""Draw charts as files with matplotlib.
 
-Standard input: ``{NAME: {title, x, y, series: [{name, points: [[x, y]]}]}}``. Standard output: ``{FILE: base64}``, a
-PNG and an SVG of each.
+The Python of the tools' environment runs this file, which needs nothing else of the collection. Standard input:
+``{NAME: {title, x, y, series: [{name, points: [[x, y]]}]}}``. Standard output: ``{FILE: base64}``, a PNG and an SVG of
+each.
 """
 
 from __future__ import annotations

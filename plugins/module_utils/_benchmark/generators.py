@@ -1,10 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The load generators: how each one is called, and its report as records of requests. Pure text and data.
+"""The load generators: their command lines, and their reports as records of requests. Pure.
 
-Both ask ``/v1/completions`` for exactly the wanted tokens at temperature 0, and stream. Prompts follow from the seed,
-so the same seed asks the same again.
+Both ask ``/v1/completions`` for exactly the wanted tokens at temperature 0, and stream. The seed determines the
+prompts, so the same seed asks the same again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class GeneratorError(Exception):
 
 @dataclass(frozen=True)
 class Load:
-    """What a generator is to do.
+    """What a generator has to do.
 
     :param target: the URL without a path, such as ``http://127.0.0.1:8000``.
     :param model: the name under which the model is served.
@@ -51,7 +51,7 @@ class Load:
 
 
 def guidellm_config(load: Load, report: str) -> dict[str, Any]:
-    """The file from which guidellm reads what to do. It holds the key, which therefore is in no argument list."""
+    """Return guidellm's configuration. It is a file that contains the key, so that no argument list does."""
     spec: dict[str, Any] = {
         "backend": {
             "kind": "openai_http",
@@ -90,7 +90,7 @@ def guidellm_argv(python: str, config: str) -> list[str]:
 
 
 def guidellm_records(report: Mapping[str, Any], load: Load) -> list[RequestRecord]:
-    """Return the requests of the load's streams; raises GeneratorError where the report has another shape."""
+    """Return the requests of the load's streams; raise GeneratorError if the report has another form."""
     found: dict[int, list[RequestRecord]] = {}
     try:
         for benchmark in report["benchmarks"]:
@@ -98,7 +98,7 @@ def guidellm_records(report: Mapping[str, Any], load: Load) -> list[RequestRecor
             streams = int(benchmark["config"]["strategy"]["streams"])
             records = [_of_guidellm(item, load, "") for item in groups["successful"]]
             records += [_of_guidellm(item, load, _reason(item)) for item in groups["errored"]]
-            # What never started was not asked for; the rest was cut off by the limit.
+            # Requests that never started were not asked for; the others were cut off by the limit.
             cut = [item for item in groups["incomplete"] if item["info"]["timings"]["request_start"] is not None]
             records += [_of_guidellm(item, load, _broken_off(load)) for item in cut]
             found[streams] = records
@@ -110,7 +110,7 @@ def guidellm_records(report: Mapping[str, Any], load: Load) -> list[RequestRecor
 
 
 def cut_off(load: Load) -> list[RequestRecord]:
-    """The requests of a generator that was ended by the limit and left no report: nobody knows which were answered."""
+    """Return the requests of a generator that hit its limit and left no report, so nobody knows which were answered."""
     wanted = load.shape.output_tokens
     return [RequestRecord(0.0, None, None, load.limit_s, 0, 0, wanted, _broken_off(load))] * load.requests
 
@@ -135,13 +135,13 @@ def _of_guidellm(item: Mapping[str, Any], load: Load, error: str) -> RequestReco
 
 
 def _reason(item: Mapping[str, Any]) -> str:
-    """An error in a few words, so that equal ones count together."""
+    """Return an error in a few words, so that equal errors count together."""
     lines = str(item["info"].get("error") or "").strip().splitlines()
     return lines[0][:120] if lines else "failed without a reason"
 
 
 def vllm_argv(program: str, load: Load, report: str) -> list[str]:
-    """``vllm bench serve`` of the installed stack."""
+    """Return the command of ``vllm bench serve`` of the installed stack."""
     folder, _slash, name = report.rpartition("/")
     return [
         program,
@@ -170,7 +170,7 @@ def vllm_argv(program: str, load: Load, report: str) -> list[str]:
 
 
 def vllm_records(report: Mapping[str, Any], load: Load) -> list[RequestRecord]:
-    """Return the requests of one run; raises GeneratorError where the report has another shape."""
+    """Return the requests of one run; raise GeneratorError if the report has another form."""
     try:
         columns = zip(
             report["start_times"],
@@ -207,7 +207,7 @@ def _of_vllm(columns: Sequence[Any], load: Load) -> RequestRecord:
 
 
 def progress_of(log: str) -> str:
-    """What the generator last said of its requests; empty where it said nothing."""
+    """Return what the generator last said of its requests; empty if it said nothing."""
     found = _DONE.findall(log)
     if not found:
         return ""

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A benchmark as a transient unit of the host: begin or join it, look at it, collect its record.
 
-The unit runs the archive that Ansible brought, as a switch does, so the benchmark outlives its controller. It is root
-only for the canary, which needs the slot's lock; the load comes from a user without rights.
+The unit runs the archive that Ansible brought, as a switch does, so the benchmark outlives its controller. It runs as
+root only for the canary, which needs the slot's lock; the load comes from an unprivileged user.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _LOCK_LIMIT_S = 600.0
 _VERSION_LIMIT_S = 60.0
 _DRAW_LIMIT_S = 120.0
 _MAIN = f"import sys; sys.path.insert(0, sys.argv[1]); from {__name__} import main; main(sys.argv[2])"
-# It asks as clients do, and gives way to the engine no more than they do. The canary may have to replace the engine,
-# as `b70ctl verify` may.
+# It competes with the engine for the processors no less than clients do. The canary may have to replace the engine, as
+# `b70ctl verify` may.
 _PROPERTIES = {
     "KillMode": "mixed",
     "CollectMode": "inactive-or-failed",
@@ -58,7 +58,7 @@ _PROPERTIES = {
     "IOWeight": "100",
     "ProtectSystem": "no",
 }
-# What a benchmark is: another value is another benchmark.
+# The options that define a benchmark: with another value it is another benchmark.
 _OF_THE_WORK = (
     *("slot", "shapes", "streams", "targets", "prefixes", "generator", "limit", "band", "ttft_band"),
     *("frontdoor_url", "timeout", "profile", "fail_on_regression", "fail_without_comparison"),
@@ -69,7 +69,7 @@ _SYSTEMD = _transient.Systemd(BenchmarkError, "a benchmark")
 
 @dataclass(frozen=True)
 class Job:
-    """Unit and files of the benchmark of one slot. systemd: runs its commands."""
+    """The unit and the files of the benchmark of one slot. systemd: runs its commands."""
 
     slot: str
     folder: Path
@@ -92,10 +92,10 @@ class Job:
         archive: Callable[[], Path],
         judge: Callable[[], object],
     ) -> str:
-        """Begin, or join what is under way, or find what nobody has collected; returns which of the three.
+        """Begin a benchmark, join one that is under way, or find a result that nobody collected; return which.
 
-        :param served: what is served now (`served_of`). The result of anything else is no result.
-        :param judge: raises where a new benchmark can't be measured.
+        :param served: what is served now (`served_of`). A result of anything else does not count.
+        :param judge: raises if a new benchmark can't be measured.
         """
         work = _work(params)
         if self.systemd.state(self.unit).running:
@@ -131,7 +131,7 @@ class Job:
         return "begun"
 
     def collect(self) -> dict[str, Any]:
-        """Return the result. It stays, because an answer may be lost and more than one controller may watch."""
+        """Return the result. It is kept, because an answer may be lost and more than one controller may watch."""
         found = _read(self.file("result.json"))
         if found is not None:
             return found
@@ -168,12 +168,12 @@ def job_of(params: Mapping[str, Any]) -> Job:
 
 
 def served_of(info: Mapping[str, Any]) -> tuple[str | None, ...]:
-    """What figures are of: the profile, its fingerprint, and the engine process."""
+    """Return what figures belong to: the profile, its fingerprint, and the engine process."""
     return info["profile"], info["fingerprint"], (info.get("engine") or {}).get("invocation_id")
 
 
 def wanted_of(params: Mapping[str, Any], moment: str) -> Wanted:
-    """Return what the parameters of the module ask for; raises ShapeError."""
+    """Return what the parameters of the module ask for; raise ShapeError if a shape is wrong."""
     seed = int(hashlib.sha256(f"{moment} {params['name']} {params['slot']}".encode()).hexdigest()[:8], 16) % 2**31
     return Wanted(
         shapes=tuple(shape_of(item) for item in params["shapes"]),
@@ -198,7 +198,7 @@ def wanted_of(params: Mapping[str, Any], moment: str) -> Wanted:
 
 
 def effects(params: Mapping[str, Any], say: Callable[[str], None], ending: Ending | None = None) -> bench.Effects:
-    """The real host. ending: of the unit, which heeds signals."""
+    """Return the effects on the real host. ending: that of the unit, which heeds signals."""
     ending = ending or Ending()
     clock = ending.clock
     fx, layout = host_effects(clock), layout_of(params)
@@ -242,15 +242,16 @@ def effects(params: Mapping[str, Any], say: Callable[[str], None], ending: Endin
 
 
 def _moved(fx: HostEffects, layout: Layout, engine: Mapping[str, Any]) -> str:
-    """Little is looked at, because it is asked again and again while the engine is measured.
+    """Return why clients no longer get this engine process; empty while they do.
 
-    systemd is asked for one unit: to find all units of a slot, it reads its folders.
+    This is called again and again while the engine is measured, so it looks at little. It asks systemd for one unit: to
+    find all units of a slot, systemd reads its folders.
     """
     invocation_id = engine.get("invocation_id")
     try:
         state, (unit,) = read_state(fx, layout), fx.units.show([str(engine.get("unit"))])
     except SlotFault:
-        return ""  # systemd gave no answer: the next look tells
+        return ""  # systemd gave no answer; the next look will tell
     if not (unit.running and unit.invocation_id == invocation_id):
         return "the engine process that was measured is gone"
     if state is None or not (state.open and state.verified) or state.invocation_id != invocation_id:
@@ -265,14 +266,14 @@ def _moved(fx: HostEffects, layout: Layout, engine: Mapping[str, Any]) -> str:
 def _earlier(
     store: Store, others: Sequence[Mapping[str, Any]], name: str, kind: str, generator: str
 ) -> list[Mapping[str, Any]]:
-    """The good records of a profile, of the same class of host and the same generator, newest first."""
+    """Return the good records of a profile, of the same class of host and the same generator, newest first."""
     alike = [one for one in others if one["profile"] == name and one["host"]["class"] == kind]
     here = [essence(record) for record in good(store, name, generator, kind)]
     return sorted([*alike, *here], key=lambda one: str(one["id"]), reverse=True)
 
 
 def good(store: Store, name: str, generator: str, kind: str = "") -> Iterator[dict[str, Any]]:
-    """The good records of a profile by a generator, on one class of host or on any, newest first."""
+    """Yield the good records of a profile by a generator, on one class of host or on any, newest first."""
     for row in store.rows("benchmark", name):
         if row["verdict"] == "passed":
             with contextlib.suppress(StoreError):
@@ -282,7 +283,7 @@ def good(store: Store, name: str, generator: str, kind: str = "") -> Iterator[di
 
 
 def foresee(params: Mapping[str, Any]) -> dict[str, Any]:
-    """What would be measured now. Touches nothing."""
+    """Return what would be measured now. Change nothing."""
     fx = effects(params, lambda text: None)
     profile, kept, streams, out = bench.plan(wanted_of(params, fx.now()), fx)
     names = ", ".join(shape.name for shape in kept)
@@ -291,11 +292,11 @@ def foresee(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def comparable(params: Mapping[str, Any]) -> dict[str, Any]:
-    """What figures of a profile would be compared with here, whether it is served by now or not."""
+    """Return what figures of a profile would be compared with here, whether it is served now or not."""
     name, kind = params["profile"], host_class.look()["class"]
     wanted = wanted_of(params, "")
     earlier = _earlier(Store(params["records_dir"]), params["others"], name, kind, params["generator"])
-    # Not there in check mode before its files were written: then whatever is known could be measured.
+    # In check mode the file may not exist yet; then everything known could be measured.
     profile = _read(Path(layout_of(params).profile_json(name)))
     kept, streams, _out = bench.fitting(wanted, profile) if profile else (wanted.shapes, wanted.streams, [])
     lines = outlook(kept, streams, wanted.targets, earlier, wanted.evidence.get(name), kind)
@@ -303,7 +304,7 @@ def comparable(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main(folder: str) -> None:
-    """Measure what the folder asks for, keep the record, and write the result in one step. Runs in the unit."""
+    """Measure what the folder asks for, save the record, and write the result in one step. Called in the unit."""
     place = Path(folder)
     params = json.loads((place / "asked.json").read_text(encoding="utf-8"))["params"]
 
@@ -320,7 +321,7 @@ def main(folder: str) -> None:
         Store(params["records_dir"]).write(record)
         found = {"record": record, "pictures": _pictures(params, record)}
     except ToldToEndFault:
-        # No result: systemd knows whether somebody ended it or its time was over.
+        # Write no result: systemd knows whether somebody ended it or its time was over.
         return
     except (BenchmarkError, GeneratorError, ShapeError, SlotFault) as error:
         found = {"failed": True, "msg": str(error)}
@@ -331,7 +332,7 @@ def main(folder: str) -> None:
 
 
 def _pictures(params: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, str]:
-    """Pictures by file name, in base64; none where the tools that draw are not on this host."""
+    """Return pictures in base64 by file name; none if the tools that draw are not on this host."""
     drawn = report.plots(record)
     if not drawn or not os.path.exists(params["tools_python"]):
         return {}
@@ -354,7 +355,7 @@ def _pictures(params: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str,
 
 
 def _tool_version(tool: Tool) -> str:
-    """The version of a generator, from the packages beside its Python; a question mark where nobody says."""
+    """Return the version of a generator, from the packages beside its Python; a question mark if it is unknown."""
     folder = Path(tool.program).parent.parent
     found = sorted(folder.glob(f"lib/python3*/site-packages/{tool.kind}-*.dist-info"))
     return found[0].name.removeprefix(f"{tool.kind}-").removesuffix(".dist-info") if found else "?"
@@ -362,7 +363,7 @@ def _tool_version(tool: Tool) -> str:
 
 def _engine_version(stack: str, engine: str) -> str:
     data = _read(Path(stack) / "fingerprint.json") or {}
-    # A program that is built says its version in no distribution.
+    # The version of an engine that was built is in no distribution.
     own = data.get("engine") or {}
     if own.get("kind") == engine and own.get("version"):
         return str(own["version"])

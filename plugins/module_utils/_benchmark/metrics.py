@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Figures from the requests of a load generator; docs/benchmarks.md has the definitions. Pure, for any generator."""
+"""Figures from the requests of a load generator, as docs/benchmarks.md defines them. Pure, for any generator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DECIMALS = 4
 class RequestRecord:
     """One request. Times are seconds of one clock of the client.
 
-    :param first_text_s: when the first text came; None where none came.
+    :param first_text_s: when the first text came; None if none came.
     :param last_text_s: when the last text came.
     :param wanted_tokens: how many completion tokens were asked for.
     :param error: why it failed; empty for a complete answer.
@@ -33,7 +33,7 @@ class RequestRecord:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value at a share of 0 to 1, interpolated between neighbours (numpy's and Excel's default)."""
+    """Return the value at a share of 0 to 1, interpolated between neighbours (numpy's and Excel's default)."""
     ordered = sorted(values)
     place = share * (len(ordered) - 1)
     below = int(place)
@@ -42,7 +42,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def spread(values: Sequence[float]) -> dict[str, float] | None:
-    """Mean and percentiles; None where there is no value."""
+    """Return mean and percentiles; None if there is no value."""
     if not values:
         return None
     found = {"mean": sum(values) / len(values)}
@@ -51,10 +51,10 @@ def spread(values: Sequence[float]) -> dict[str, float] | None:
 
 
 def request_decode(records: Sequence[RequestRecord]) -> float | None:
-    """Tokens per second of one request after its first text, over all of them.
+    """Return the tokens per second of one request after its first text, over all of them.
 
-    The times are added up before the division: an answer whose text arrives at the client in one piece, because the
-    client was late, would otherwise count as infinitely fast.
+    The times are added up before the division. Otherwise an answer whose text reaches a late client in one piece would
+    count as infinitely fast.
     """
     streamed = [record for record in records if record.first_text_s is not None and record.completion_tokens > 1]
     seconds = sum(record.ended_s - record.first_text_s for record in streamed if record.first_text_s is not None)
@@ -62,16 +62,16 @@ def request_decode(records: Sequence[RequestRecord]) -> float | None:
 
 
 def token_gap(record: RequestRecord) -> float | None:
-    """Mean seconds between the tokens of one request."""
+    """Return the mean seconds between the tokens of one request."""
     if record.first_text_s is None or record.last_text_s is None or record.completion_tokens < 2:
         return None
     return (record.last_text_s - record.first_text_s) / (record.completion_tokens - 1)
 
 
 def summary(records: Sequence[RequestRecord]) -> dict[str, Any]:
-    """The figures of one scenario. A failed request counts as failed and in nothing else.
+    """Return the figures of one scenario. A failed request counts as failed and in nothing else.
 
-    A figure that the requests do not give is None: nobody can read it as zero.
+    A figure that the requests do not give is None, so that nobody reads it as zero.
     """
     good = [record for record in records if not record.error]
     errors: dict[str, int] = {}

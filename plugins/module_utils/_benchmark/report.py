@@ -54,14 +54,14 @@ def _cells_of(record: Mapping[str, Any]) -> list[list[str]]:
 
 
 def table(record: Mapping[str, Any]) -> list[str]:
-    """The figures as lines of equal width, for a terminal."""
+    """Return the figures as aligned columns, for a terminal."""
     rows = [list(_COLUMNS), *_cells_of(record)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
     return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def lines(record: Mapping[str, Any]) -> list[str]:
-    """What a play prints of a record."""
+    """Return what a play prints of a record."""
     data = record["data"]
     found = [
         f"{record['profile']} on {record['host']['name']}: {record['verdict']}",
@@ -104,7 +104,7 @@ def _remarks(data: Mapping[str, Any]) -> list[str]:
 
 
 def markdown(record: Mapping[str, Any], pictures: Sequence[str] = ()) -> str:
-    """The whole record for people. pictures: names of files beside it."""
+    """Return the whole record as Markdown. pictures: names of files beside it."""
     data, canary = record["data"], record["canary"]
     asked = ["passed" if side and side["ok"] else "failed" if side else "not asked" for side in canary.values()]
     head = [
@@ -130,7 +130,7 @@ def markdown(record: Mapping[str, Any], pictures: Sequence[str] = ()) -> str:
 
 
 def plots(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Throughput and time to the first token against the number of streams, for draw.py."""
+    """Return charts for draw.py: throughput and time to the first token against the number of streams."""
     found = {}
     for name, figure, title, unit in (
         ("throughput", "wall_tok_s", "Throughput", "output tokens per second"),

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run a load generator as a user without rights, and return its requests."""
+"""Run a load generator as an unprivileged user, and return its requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import generators
 from .generators import GeneratorError, Load
 from .metrics import RequestRecord
 
-# A generator loads its libraries and the tokenizer, makes the prompts and writes its report.
+# For a generator to load its libraries and the tokenizer, make the prompts and write its report.
 _AROUND_S = 300.0
 _REPORT = "report.json"
 
@@ -26,8 +26,8 @@ class Tool:
 
     :param kind: ``guidellm`` or ``vllm``.
     :param program: the Python of guidellm's environment, or the program ``vllm`` of a stack.
-    :param user: runs it, where this process is root.
-    :param environment: what the program needs beside the common variables.
+    :param user: the user that runs it, if this process is root.
+    :param environment: what the program needs besides the common variables.
     """
 
     kind: str
@@ -39,9 +39,9 @@ class Tool:
 def measure(tool: Tool, load: Load, say: Callable[[str], None], watch: Callable[[], None]) -> list[RequestRecord]:
     """Return the requests of the load.
 
-    :param say: hears how far it is.
-    :param watch: is called again and again; what it raises ends the generator.
-    :raises GeneratorError: where the generator failed as a whole. A failed request is a record with its error.
+    :param say: is called with the progress.
+    :param watch: is called repeatedly; an exception from it ends the generator.
+    :raises GeneratorError: if the generator failed as a whole. A failed request is a record with its error.
     """
     if not os.path.exists(tool.program):
         raise GeneratorError(f"{tool.program} is not there: run benchmark.yml with the tag install")

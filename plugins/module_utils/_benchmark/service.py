@@ -18,7 +18,7 @@ from .shapes import ShapeError
 
 
 def answer(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
-    """Do one step and return the result of the module, with `failed` and `msg` where it can't be done."""
+    """Do one step and return the result of the module, with `failed` and `msg` if it can't be done."""
     try:
         return {"changed": False, **_step(params, check_mode=check_mode)}
     except (BenchmarkError, ShapeError, SlotFault, JobError) as error:
@@ -41,7 +41,7 @@ def _step(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
     if check_mode:
         return job.foresee(params)
     fx = job.effects(params, lambda text: None)
-    # What can't work is said at once, not by the unit.
+    # Report at once, and not from the unit, what can't work.
     judge = partial(bench.plan, job.wanted_of(params, fx.now()), fx)
     began = here.start(params, job.served_of(fx.info()), own_archive, judge)
     files = {"progress": str(here.file("progress")), "result": str(here.file("result.json"))}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is asked in a benchmark: shapes of requests as data, and which of them fit a profile."""
+"""The shapes of a benchmark's requests as data, and which of them fit a profile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Shape:
-    """Requests of one kind: tokens of the prompt and of the answer, and requests of each stream."""
+    """One kind of request: tokens of the prompt and of the answer. rounds: requests of each stream."""
 
     name: str
     prompt_tokens: int
@@ -22,7 +22,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a profile and its frontdoor admit. context: tokens of prompt and answer; None where nobody limits them."""
+    """What a profile and its frontdoor admit. context: tokens of prompt and answer; None if they are not limited."""
 
     context: int | None
     output: int | None
@@ -49,7 +49,7 @@ class ShapeError(Exception):
 
 
 def shape_of(given: Any) -> Shape:
-    """Return a shape by its name, or from ``{name, prompt_tokens, output_tokens, rounds}``; raises ShapeError."""
+    """Return a shape by its name or from ``{name, prompt_tokens, output_tokens, rounds}``; raise ShapeError."""
     if isinstance(given, str):
         if given not in SHAPES:
             raise ShapeError(f"the shape {given!r} is not known; there are {', '.join(SHAPES)}")
@@ -70,7 +70,7 @@ def shape_of(given: Any) -> Shape:
 
 
 def ladder(most: int) -> list[int]:
-    """Numbers of streams to measure: powers of two, and the most that are admitted."""
+    """Return the numbers of streams to measure: powers of two, and the most that are admitted."""
     found = [1]
     while found[-1] * 2 < most:
         found.append(found[-1] * 2)
@@ -80,7 +80,7 @@ def ladder(most: int) -> list[int]:
 def chosen(
     shapes: Sequence[Shape], streams: Sequence[int], limits: Limits
 ) -> tuple[list[Shape], list[int], list[dict[str, Any]]]:
-    """Return the shapes and numbers of streams to measure, and what is left out with its reason."""
+    """Return the shapes and numbers of streams to measure, and what is left out and why."""
     out: list[dict[str, Any]] = []
     kept = []
     for shape in shapes:
@@ -105,7 +105,7 @@ def chosen(
 
 
 def limits_of(profile: Mapping[str, Any]) -> Limits:
-    """The limits of a resolved profile as it lies on the host."""
+    """Return the limits of a resolved profile, as it is stored on the host."""
     frontdoor = profile["frontdoor"]
     return Limits(
         context=profile["engine"].get("max_model_len"),

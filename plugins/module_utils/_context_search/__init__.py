@@ -1,4 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The largest context with which a profile has room for so many sequences, found by starts of its engine."""
+"""Find the largest context with which a profile has room for a number of sequences, by starting its engine."""

@@ -1,11 +1,12 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The search as one run of the slot's switch: it starts its engine several times, never opens, and leads back.
+"""The search as one run of the slot's switch: it starts its engine several times, never opens, and goes back.
 
-The run has the switch's own lock, journal entry and way back. Killed at any moment it is an interrupted switch, which
-the host settles by itself: with the profile that was verified before. While a trial is in place of the profile, its
-rendering waits for a switch: whatever becomes of the search, a switch to the profile takes that, and no trial.
+The run has the switch's own lock, journal entry and way back. A search that is killed is an interrupted switch, which
+the host settles by itself, with the profile that was verified before. While a trial is in place of the profile, the
+profile's rendering waits for a switch. So whatever becomes of the search, a switch to the profile takes that rendering
+and no trial.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _DONE = "the search for a context is done, and the slot goes back"
 class Plan:
     """What is searched for. most: 0 takes the longest context that the model knows.
 
-    probe_timeout: seconds for each probe of a length that passes; 0 sends none, as before there were probes.
+    probe_timeout: seconds for each probe of a length that passes; 0 sends none, as searches did before there were
+    probes.
     """
 
     profile: str
@@ -49,7 +51,7 @@ class Plan:
 
 
 class _Files:
-    """The host's files, until the first start with the trial in the place of what waits for a switch."""
+    """The host's files. Until the first start, the trial takes the place of the rendering that waits for a switch."""
 
     def __init__(self, fx: Effects, place: PurePosixPath) -> None:
         self._files, self._place = fx.files, place
@@ -65,10 +67,10 @@ class _Files:
 
 
 class Search(Driver):
-    """`run` searches and comes back; `found` is None where the search broke off, and the outcome says why.
+    """`run` searches and goes back. If the search broke off, `found` is None and the outcome says why.
 
-    :param say: hears of each step before it, with the search as it is then.
-    :raises SlotFault: when there is nothing to search; nothing was touched.
+    :param say: is called before each step, with the search as it is then.
+    :raises SlotFault: if there is nothing to search; nothing was touched.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class Search(Driver):
         self.trials: list[Trial] = []
         self.found: Found | None = None
         self.version = ""  # what the engine answers at /version
-        self.before: Rendering | None = None  # what waits for a switch because a trial has its place
+        self.before: Rendering | None = None  # the rendering that waits for a switch because a trial has its place
         self._files = _Files(fx, layout.pending(plan.profile))
         super().__init__(replace(fx, files=self._files), layout, replace(request, on_failure=OnFailure.ROLLBACK))
         step = self._next()
@@ -98,7 +100,7 @@ class Search(Driver):
         self._begin = fx.clock.monotonic
 
     def check(self) -> None:
-        """Raises SlotFault where the search would be refused now. Touches nothing."""
+        """Raise SlotFault if the search would be refused now. Touch nothing."""
         most, wanted = sequences_of(self.profile), self._plan.sequences
         if most is not None and most < wanted:
             raise SlotFault(
@@ -117,9 +119,9 @@ class Search(Driver):
             raise SlotFault(f"{self._plan.profile} was rendered anew as the search began; run it again")
 
     def _keep_and_start(self, run: Run) -> None:
-        """The first trial takes the place of what a switch to the profile is to take, so that waits for one."""
+        """Start the first trial. It takes the place of the profile's rendering, which then waits for a switch."""
         if not run.going_back:
-            self._files.trial = None  # it has been taken
+            self._files.trial = None  # the switch has read it
             place = run.layout.pending(self._plan.profile)
             if self._files.read(place) is None:
                 self.before = self._base
@@ -145,7 +147,7 @@ class Search(Driver):
         return step
 
     def _search_or_alive(self, run: Run) -> None:
-        """On the way back, what every switch does. Forward, all trials; then the way back, by a failure."""
+        """Do what every switch does on the way back. Forward, run all trials, then fail to begin the way back."""
         if run.going_back:
             self._alive(run)
             return
@@ -191,7 +193,7 @@ class Search(Driver):
             raise SlotFault(f"{length} tokens: {problem}")
 
     def _probe(self, run: Run, length: int) -> tuple[dict[str, Any], str]:
-        """(the figures of the probes by name, why the last one failed; empty: none did)."""
+        """Return the figures of the probes by name, and why the last one failed (empty: none did)."""
         found: dict[str, Any] = {}
         limit_s, turn = self._plan.probe_timeout, 0
         try:
@@ -215,10 +217,10 @@ class Search(Driver):
 
 
 def base(fx: Effects, layout: Layout, name: str) -> Rendering:
-    """What a switch to the profile would take. Raises SlotFault where there is none."""
+    """Return what a switch to the profile would take; raise SlotFault if there is nothing."""
     found = pending(fx.files, layout, name) or in_place(fx.files, layout, name)
     if found is None:
-        load_wanted(fx, layout, name)  # says which names there are
+        load_wanted(fx, layout, name)  # its fault says which names there are
         raise SlotFault(f"a part of the rendering of {name} is missing; run switch.yml to {name} once")
     if found.more and BESIDE not in engines_in(found.profile):
         count = len(found.engines)
@@ -230,9 +232,9 @@ def base(fx: Effects, layout: Layout, name: str) -> Rendering:
 
 
 def restore(fx: Effects, layout: Layout, before: Rendering) -> None:
-    """Put back what a search that was killed has kept, unless something else was rendered or switched to since.
+    """Put back what a killed search has kept, unless something else was rendered or switched to since.
 
-    The trial may still run: the host stops it as it settles the search.
+    The trial may still run: the host stops it when it settles the search.
     """
     with fx.locks.hold(layout.lock_file, "putting back what a search for a context replaced", 60.0):
         _put_back(fx, layout, before)
@@ -246,7 +248,7 @@ def _put_back(fx: Effects, layout: Layout, before: Rendering) -> None:
 
 
 def _check_way_back(fx: Effects, seen: machine.Seen, plan: machine.Plan) -> None:
-    """A search always goes back, so what runs must be what it would go back to, and startable."""
+    """Raise SlotFault unless what runs can be started again: a search always goes back to what was verified last."""
     back = plan.previous
     running = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running]
     if running and (back is None or not {*back.units} & {*running}):

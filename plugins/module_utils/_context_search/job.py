@@ -30,7 +30,7 @@ class SearchJob(RecordedJob):
 
     def begin(self, fx: Effects, layout: Layout) -> Beginning:
         plan = self._plan()
-        # What it would be refused for is said here, before anything is begun.
+        # Refuse here, before anything is begun, what the unit would refuse.
         search = Search(fx, layout, Request(profile=plan.profile), plan, lambda search, now: None)
         search.check()
         given = {"plan": asdict(plan), "requested_by": self.params["requested_by"], "kind": search.profile.engine.kind}
@@ -65,7 +65,7 @@ class SearchJob(RecordedJob):
     def finding(self, fx: Effects, layout: Layout, given: Mapping[str, Any], seen: Mapping[str, Any]) -> Finding:
         notes = []
         if seen["before"] is not None:
-            # It was killed: the host settles the switch by itself, and this is left.
+            # It was killed. The host settles the switch by itself, and only this is left to do.
             try:
                 restore(fx, layout, Rendering(**seen["before"]))
             except (SlotFault, OSError) as error:
@@ -95,7 +95,10 @@ class SearchJob(RecordedJob):
 
 
 def nothing_seen() -> dict[str, Any]:
-    """What a search has seen before its first start. before: what waits while a trial is in place of the profile."""
+    """Return what a search has seen before its first start.
+
+    before: the rendering that waits while a trial is in place of the profile.
+    """
     return {"trials": [], "now": "", "bounds": None, "found": None, "version": "", "before": None, "ended": None}
 
 
@@ -103,17 +106,17 @@ def _row(trial: Mapping[str, Any]) -> str:
     if trial["kv_tokens"] is None:
         return f"{trial['length']} tokens do not fit"
     room = f"{trial['length']} tokens, room for {trial['concurrency']:g} sequences"
-    problem = trial.get("problem")  # no trial had one before there were probes
+    problem = trial.get("problem")  # trials from before there were probes have none
     return f"{room}, but {problem}" if problem else room
 
 
 def _theoretical(trial: Mapping[str, Any]) -> str:
-    """Why a length does not pass for which the engine reports enough room."""
+    """Return why a length does not pass although the engine reports enough room."""
     return f"{trial['length']} tokens: the engine reports room for {trial['concurrency']:g}, but {trial['problem']}"
 
 
 def _served(fx: Effects, layout: Layout) -> str:
-    """What the slot says of itself now; it may still be settling."""
+    """Return what the slot says of itself now; it may still be settling."""
     state = read_state(fx, layout)
     if state is None:
         return "the slot has no state"
@@ -128,7 +131,7 @@ def _as_row(trial: Trial, sequences: int) -> dict[str, Any]:
 
 
 def main(folder: str) -> None:
-    """Search as the folder's file says, and come back. Runs in the unit."""
+    """Run the search that the folder's file describes, and go back. Called in the unit."""
     told = commission(folder)
     layout, plan, seen = told.layout, Plan(**told.given["plan"]), nothing_seen()
 

@@ -1,12 +1,12 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which length is tried next. Pure: trials in, a length or the answer out.
+"""Choose the length to try next. Pure: trials in, a length or the answer out.
 
-An engine with a longer context never has room for fewer tokens in its cache: memory that it gives to the cache depends
-on the length, if at all, by blocks that grow with it. So a trial that fails with T tokens excludes every shorter length
-above T / target too. What is not excluded is searched by the line through the two nearest trials, which is exact where
-the tokens are constant, and halved where that gets on too slowly.
+An engine with a longer context never has room for fewer tokens in its cache: if the length changes the memory of the
+cache at all, it is through blocks that grow with the length. So a trial that fails with T tokens also excludes every
+shorter length above T / target. The rest is searched along the line through the two nearest trials, which is exact if
+the tokens are constant. If that is too slow, the interval is halved.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ SLOW = 3  # trials in a row on one side, after which the interval is halved
 class Trial:
     """One start of the engine.
 
-    :param kv_tokens: tokens that its cache has room for; None where the engine did not start with this length.
+    :param kv_tokens: tokens that its cache has room for; None if the engine did not start with this length.
     :param concurrency: sequences of full length that fit, as the engine says.
-    :param most: the longest length that it says would fit, where it did not start.
-    :param probes: the figures of requests that were sent to it, by name.
-    :param problem: why it does not pass although it says that there is room.
+    :param most: the longest length that would fit, as the engine says, if it did not start.
+    :param probes: the figures of the requests that were sent to it, by name.
+    :param problem: why it does not pass although the engine says that there is room.
     """
 
     length: int
@@ -44,21 +44,21 @@ class Trial:
 
 @dataclass(frozen=True)
 class Found:
-    """The end of the search. length: the largest that passes, None where none does."""
+    """The end of the search. length: the largest that passes; None if none does."""
 
     length: int | None
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Both may be tried; multiples of the granularity only."""
+    """The least and the greatest length. Both may be tried, but only multiples of the granularity."""
 
     least: int
     most: int
 
 
 def next_length(trials: Sequence[Trial], target: int, granularity: int, bounds: Bounds) -> int | Found:
-    """The length to try now, or what was found. The first length is the largest."""
+    """Return the length to try now, or what was found. The first length is the largest."""
     least, most = _up(bounds.least, granularity), _down(bounds.most, granularity)
     if least > most:
         return Found(None)
@@ -78,7 +78,7 @@ def next_length(trials: Sequence[Trial], target: int, granularity: int, bounds: 
 
 
 def _excluded(trial: Trial, target: int, granularity: int) -> int:
-    """The longest length that a failed trial leaves possible."""
+    """Return the longest length that a failed trial leaves possible."""
     high = trial.length - granularity
     if trial.kv_tokens is not None:
         high = min(high, _down(trial.kv_tokens / target, granularity))
@@ -88,7 +88,7 @@ def _excluded(trial: Trial, target: int, granularity: int) -> int:
 
 
 def _crossing(trials: Sequence[Trial], target: int) -> float | None:
-    """Where the tokens are just enough, on the line through the trials next to that point. None: nothing to go by."""
+    """Return where the tokens are just enough, on the line through the nearest trials; None if it does not tell."""
     known = sorted((trial.length, trial.kv_tokens) for trial in trials if trial.kv_tokens is not None)
     if not known:
         return None

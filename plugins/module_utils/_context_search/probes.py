@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Requests to an engine that says it has room: the room is only computed, and these use it."""
+"""Requests to an engine that reports room. The room is only computed; these requests use it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .._slot.profile import Profile
 
 @dataclass(frozen=True)
 class Probe:
-    """Requests of one size, all at once. warm_ups: as many before them, one by one, which count for nothing."""
+    """Requests of one size, all at once. warm_ups: the number of requests before them, one by one, that don't count."""
 
     name: str
     words: str
@@ -29,8 +29,7 @@ class Probe:
 
 
 def probes(length: int, sequences: int) -> tuple[Probe, ...]:
-    """The lab's shapes, as far as the length has room for them, and as many sequences of full length as there is room
-    for."""
+    """Return the lab's shapes, as far as the length has room, and as many full-length sequences as are searched for."""
     prompt, end = min(100, length // 2), min(16, length // 2)
     return (
         Probe("ttft", "to the first token", 1, prompt, 1, warm_ups=1),
@@ -40,7 +39,7 @@ def probes(length: int, sequences: int) -> tuple[Probe, ...]:
 
 
 def bodies(profile: Profile, probe: Probe, known: Sequence[int], turn: int) -> list[dict[str, Any]]:
-    """The warm-ups of a probe, and its requests. turn: how many requests were made before."""
+    """Return the warm-ups of a probe, and its requests. turn: how many requests were made before."""
     return [
         {**exact.body(profile, known, index, probe.prompt_tokens, probe.output_tokens), **STREAMED}
         for index in range(turn, turn + probe.warm_ups + probe.requests)
@@ -55,7 +54,7 @@ def send(
     timeout_s: float,
     look: Callable[[], object],
 ) -> dict[str, Any]:
-    """The figures of a probe. look: is called in each quiet second, and raises what ends the wait."""
+    """Return the figures of a probe. look: is called in each quiet second; an exception from it ends the wait."""
     url, replies = f"{profile.engine.backend_url}{exact.PATH}", []
     for body in sent[: probe.warm_ups]:
         fx.http.post(url, body, timeout_s)

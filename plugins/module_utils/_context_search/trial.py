@@ -21,7 +21,7 @@ from .lengths import Trial
 
 FLAG, SEQUENCES_FLAG = "--max-model-len", "--max-num-seqs"
 KIND = "vllm"
-# Both may be of this or an earlier size of the cache: the last ones count.
+# The log may name earlier sizes of the cache too: the last ones count.
 _TOKENS = re.compile(r"KV cache size: ([\d,]+) tokens")
 _CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
 _MOST = re.compile(r"estimated maximum model length is ([\d,]+)")
@@ -29,7 +29,7 @@ _IN_UNIT = re.compile(rf"(?<![\w-])({FLAG}[ =])\d+(?![\w.])")
 
 
 def length_of(rendering: Rendering) -> int:
-    """The length of the profile. Raises SlotFault for a profile that has none to search for."""
+    """Return the length of the profile; raise SlotFault if it has none to search for."""
     profile = json.loads(rendering.profile)
     engine = profile["engine"]
     if engine["kind"] != KIND:
@@ -40,7 +40,7 @@ def length_of(rendering: Rendering) -> int:
 
 
 def sequences_of(profile: Profile) -> int | None:
-    """How many sequences its engine works on at once. None: the profile leaves that to the engine."""
+    """Return how many sequences the engine works on at once; None if the profile leaves that to the engine."""
     words = profile.engine.argv
     said = [word.partition("=")[2] for word in words if word.startswith(f"{SEQUENCES_FLAG}=")]
     said += [value for word, value in pairwise(words) if word == SEQUENCES_FLAG]
@@ -48,13 +48,13 @@ def sequences_of(profile: Profile) -> int | None:
 
 
 def with_length(rendering: Rendering, length: int) -> Rendering:
-    """The rendering of the same profile with this length, under a fingerprint of its own."""
+    """Return the rendering of the same profile with this length, and with a fingerprint of its own."""
     profile = json.loads(rendering.profile)
     engine, before = profile["engine"], str(profile["engine"]["max_model_len"])
     engine["max_model_len"] = length
-    # Its shapes are for the profile's own length.
+    # The warm-up's shapes are for the profile's own length.
     profile.pop("warmup", None)
-    # It has the slot to itself.
+    # A trial has the slot to itself.
     engine.pop("beside", None)
     engine["argv"] = _with_value(engine["argv"], before, str(length))
     if "max_model_len" in (engine.get("settings") or {}):
@@ -76,7 +76,7 @@ def _with_value(argv: Sequence[str], before: str, after: str) -> list[str]:
 
 
 def read_trial(length: int, lines: Sequence[str], seconds: float) -> Trial:
-    """What an engine that is ready has said of its cache. Raises SlotFault where it has not said it for this length."""
+    """Return what a ready engine has said of its cache; raise SlotFault if it has not said it for this length."""
     own = [line for line in lines if not by_clients(line)]
     tokens = [_number(found[1]) for line in own if (found := _TOKENS.search(line))]
     said = [(_number(found[1]), float(found[2])) for line in own if (found := _CONCURRENCY.search(line))]
@@ -87,13 +87,13 @@ def read_trial(length: int, lines: Sequence[str], seconds: float) -> Trial:
 
 
 def refused_trial(length: int, lines: Sequence[str], seconds: float) -> Trial:
-    """A trial whose engine ended because one sequence of this length does not fit."""
+    """Return the trial of an engine that ended because one sequence of this length does not fit."""
     found = [_number(match[1]) for line in lines if (match := _MOST.search(line))]
     return Trial(length, None, 0.0, found[-1] if found else None, round(seconds, 1))
 
 
 def longest(config: str | None, length: int) -> int:
-    """The longest context that a model's config.json knows, at least the profile's own length."""
+    """Return the longest context that a model's config.json knows, but at least the profile's own length."""
     try:
         data: Mapping[str, Any] = json.loads(config or "{}")
         known = data.get("max_position_embeddings") or data["text_config"]["max_position_embeddings"]

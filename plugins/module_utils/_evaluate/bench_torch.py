@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Memory, products, copies and collectives with a stack's own torch: run by that stack's Python, needs nothing else.
+"""Memory, products, copies and collectives with a stack's own torch. That stack's Python runs this file alone.
 
 ``bench_torch.py memory|gemm|copy|collectives DEVICE CARDS`` where DEVICE is cpu or xpu. The last line of the standard
 output is ``{"measures": {id: GB/s or TFLOP/s}}`` or ``{"error": text}``. On a processor everything is smaller.
@@ -25,7 +25,7 @@ COLLECTIVES = ("allreduce", "allgather", "alltoall")
 
 
 def best(action: Callable[[], Any], finish: Callable[[], Any], rounds: int) -> float:
-    """Seconds of the median of ``rounds`` after two that don't count."""
+    """Return the median seconds of ``rounds`` actions, after two that don't count."""
     times = []
     for number in range(rounds + 2):
         begun = time.perf_counter()
@@ -45,7 +45,7 @@ def names(device: str, cards: int) -> list[str]:
 
 
 def memory(torch: Any, device: str, cards: int) -> dict[str, float]:
-    """A copy within each card's memory (read and written bytes count), and between host and card."""
+    """Measure a copy within each card's memory (read and written bytes count), and between host and card."""
     size, _collective, _edge, rounds = SIZES[device]
     found = {}
     for number, place in enumerate(names(device, cards)):
@@ -63,7 +63,7 @@ def memory(torch: Any, device: str, cards: int) -> dict[str, float]:
 
 
 def gemm(torch: Any, device: str, cards: int) -> dict[str, float]:
-    """A square product on each card, checked against its known result."""
+    """Measure a square product on each card, and check its result."""
     _size, _collective, edge, rounds = SIZES[device]
     found = {}
     kinds = {"float32": torch.float32} if device == "cpu" else {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -81,7 +81,7 @@ def gemm(torch: Any, device: str, cards: int) -> dict[str, float]:
 
 
 def copy(torch: Any, device: str, cards: int) -> dict[str, float]:
-    """A copy from every card to every other one, checked."""
+    """Measure a copy from every card to every other one, and check it."""
     size, _collective, _edge, rounds = SIZES[device]
     found = {}
     for source in range(cards):
@@ -140,7 +140,7 @@ def one_rank(rank: int, ranks: int, device: str, meeting: str, out: str) -> None
 
 
 def collectives(torch: Any, device: str, cards: int) -> dict[str, float]:
-    """Bus bandwidth of collectives among all cards, or two processes; every rank checks its result."""
+    """Measure the bus bandwidth of collectives among all cards, or two processes; every rank checks its result."""
     ranks = cards if device == "xpu" else 2
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "out.json")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is done on the host: see what is served, what is there, and run commands with a limit. Nothing is stopped."""
+"""What the benchmarks do on the host: see what is served and installed, run commands with a limit, stop no engine."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ TOOLS = ("ze_peak", "ze_peer", "1ccl_benchmark", "mpirun", "xpu-smi", "iperf3", 
 
 
 class EvaluateError(Exception):
-    """It can't be measured here now; the text says why and what to do."""
+    """Nothing can be measured here now; the text says why and what to do."""
 
 
 def served() -> list[str]:
-    """Units of engines that run, start or stop."""
+    """Return the units of engines that run, start or stop."""
     argv = ["systemctl", "list-units", "--plain", "--no-legend", "--full"]
     states = "--state=active,activating,deactivating,reloading"
     try:
@@ -46,7 +46,7 @@ def served() -> list[str]:
 
 
 def check_free() -> None:
-    """Raises EvaluateError where an engine runs, starts or stops."""
+    """Raise EvaluateError if an engine runs, starts or stops."""
     if engines := served():
         raise EvaluateError(
             f"{', '.join(engines)} runs: nothing was measured and nothing stopped. Stop the slot first (b70ctl stop; "
@@ -55,14 +55,14 @@ def check_free() -> None:
 
 
 def tools(folders: Sequence[str]) -> dict[str, str]:
-    """Paths of the vendor's tools, those in ``folders`` first."""
+    """Return the paths of the tools, those in ``folders`` first."""
     path = os.pathsep.join([*folders, os.environ.get("PATH", ""), "/usr/local/bin", "/usr/bin", "/bin"])
     found = {name: shutil.which(name, path=path) for name in TOOLS}
     return {name: where for name, where in found.items() if where}
 
 
 def stack_python(root: str, wanted: str, device: str) -> str:
-    """The Python of a complete stack for ``device``: the newest, or the newest whose id begins with ``wanted``."""
+    """Return the Python of the newest complete stack for ``device`` whose id begins with ``wanted``, if given."""
     found = []
     for file in glob.glob(os.path.join(root, f"{wanted or ''}*", "fingerprint.json")):
         python = os.path.join(os.path.dirname(file), "venv/bin/python")
@@ -83,7 +83,7 @@ def stack_python(root: str, wanted: str, device: str) -> str:
 
 
 def variables(file: str) -> dict[str, str]:
-    """NAME=VALUE lines of a unit's environment file; nothing where there is no file."""
+    """Return the NAME=VALUE lines of a unit's environment file; none if there is no file."""
     try:
         with open(file, encoding="utf-8") as stream:
             lines = [line.strip() for line in stream]
@@ -94,7 +94,7 @@ def variables(file: str) -> dict[str, str]:
 
 
 def run(bench: Bench, limit_s: float, environment: Mapping[str, str]) -> tuple[str, str]:
-    """(output, error). A command that takes longer than ``limit_s`` is ended with everything it started."""
+    """Return (output, error). A command that takes longer than ``limit_s`` is killed with everything it started."""
     given = {**os.environ, **environment, **bench.environment}
     try:
         process = subprocess.Popen(

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The network between the nodes of a group: what the leader measures, and the server that each follower runs meanwhile.
+"""The network between the nodes of a group: the leader measures it, and each follower runs a server meanwhile.
 
-Bandwidth is iperf3's, both ways at once, as the parts of an engine send. Latency is ping's: the round trips that iperf3
-reports are those of a full link, which are longer by what waits in it.
+iperf3 measures the bandwidth, both ways at once, as the parts of an engine send. ping measures the latency: the round
+trips that iperf3 reports are those of a full link, which are longer because packets wait in it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LACKS = "{} is not on {}: site.yml --tags host installs it for hosts in b70_node
 REMEDY = "look at the link (ethtool), its cable and switch, or set the floor lower"
 SECONDS, WARM_UP_S = 10, 1
 PINGS, PING_EVERY_S, PING_LIMIT_S = 100, 0.05, 20
-# A client has ended long before, and a server has then waited for the measures of all other followers.
+# A client ends long before its limit, and a server waits for the measures of all other followers.
 CLIENT_LIMIT_S, SERVER_LIMIT_S = 60, 120
 _START_LIMIT_S = 10.0
 _PAUSE_S = 0.1
@@ -35,14 +35,14 @@ _SYSTEMD = _transient.Systemd(EvaluateError, "a measure of the network")
 
 
 def port_of(group: Group) -> int:
-    """Where the servers listen: after the ports of the nodes and of their engines."""
+    """Return the port of the servers, after the ports of the nodes and of their engines."""
     return group.port + 2
 
 
 def benches(group: Group, tools: Mapping[str, str], servers: Mapping[str, str], limit_s: int) -> list[Bench]:
-    """What this host measures as a node of its group: the leader to each follower, a follower nothing.
+    """Return what this host measures as a node of its group: the leader each follower, a follower nothing.
 
-    :param servers: by follower, why it does not listen; empty where it does.
+    :param servers: by follower, why it does not listen; empty if it does.
     """
     if group.rank:
         note = f"{group.leader.name}, which leads the nodes, measures it"
@@ -90,7 +90,7 @@ def _advised(fault: Callable[[float], str]) -> Callable[[float], str]:
 
 
 def links_of(group: Group, rows: Sequence[Mapping[str, Any]], at: str) -> dict[str, Link]:
-    """The followers to which everything was measured."""
+    """Return the links to the followers for which everything was measured."""
     found, values = {}, {row["id"]: row["value"] for row in rows if row["value"] is not None}
     for node in group.hosts[1:]:
         link = f"network.{group.own.name}-{node.name}"
@@ -102,14 +102,14 @@ def links_of(group: Group, rows: Sequence[Mapping[str, Any]], at: str) -> dict[s
 
 
 def remember(file: Path, links: Mapping[str, Link]) -> None:
-    """Keep what was measured beside what was measured to others before; the guard of a switch reads it."""
+    """Save these links beside those measured before. The guard of a switch reads them."""
     before = parse_links(file.read_text(encoding="utf-8") if file.exists() else None)
     file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     _files.replace(file, links_text({**before, **links}).encode(), 0o644)
 
 
 def listen(group: Group, node: Node, iperf3: str) -> None:
-    """Start the server of this host for one measure by the leader. It ends after that, or after its limit."""
+    """Start the server of this host for one measure by the leader. It ends after that, or at its limit."""
     close()
     port = port_of(group)
     task = _transient.Task(
@@ -133,7 +133,7 @@ def listen(group: Group, node: Node, iperf3: str) -> None:
 
 
 def close() -> None:
-    """No server is left, nor its result."""
+    """Stop the server, and forget its result."""
     if _SYSTEMD.state(SERVER).running:
         _SYSTEMD.stop(SERVER)
     _SYSTEMD.forget(SERVER)

@@ -1,12 +1,13 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What benchmarks print, as measures: pure text in, ``{id: value}`` out. Values are GB/s, TFLOP/s for products, and
-microseconds for latencies.
+"""Read measures from what benchmarks print: text in, ``{id: value}`` out. Pure.
+
+Values are GB/s, TFLOP/s for products, and microseconds for latencies.
 
 Formats: ze_peak and ze_peer as their sources print them (oneapi-src/level-zero-tests, perf_tests), the collective
-benchmark as its guide and source describe it (oneapi-src/oneCCL, examples/benchmark; builds with ``busbw`` too).
-iperf3 and ping were recorded.
+benchmark as its guide and source describe it (oneapi-src/oneCCL, examples/benchmark; builds with ``busbw`` too). iperf3
+and ping were recorded.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ _PEER_ROW = re.compile(r"BW \[GBPS\]:\s*(\d+)\s*(B|KB|MB):\s*([0-9]+(?:\.[0-9]+)
 _PING = re.compile(r"^rtt min/avg/max/mdev = [0-9.]+/([0-9.]+)/[0-9.]+/[0-9.]+ ms", re.MULTILINE)
 _IPERF3 = {"sent": "sum_received", "received": "sum_received_bidir_reverse"}
 _UNITS = {"B": 1, "KB": 1024, "MB": MIB}
-# ze_peak's names for what the report calls otherwise.
+# ze_peak's names, and those in the report.
 _PEAK = {"enqueueWriteBuffer": "h2d", "enqueueReadBuffer": "d2h", "float8": "float8", "float16": "float16"}
 
 
 class ParseError(Exception):
-    """A benchmark ended well, but what it printed holds no figure."""
+    """What a benchmark printed has no figure."""
 
 
 def ze_peak(text: str) -> dict[str, float]:
-    """The rows of `transfer_bw` (h2d, d2h) and `global_bw` (float8, float16); other rows are left out."""
+    """Return the rows of `transfer_bw` (h2d, d2h) and `global_bw` (float8, float16); other rows are left out."""
     found = {}
     for line in text.splitlines():
         row = _PEAK_ROW.match(line)
@@ -43,7 +44,10 @@ def ze_peak(text: str) -> dict[str, float]:
 
 
 def ze_peer(text: str, sizes: tuple[int, ...] = (128 * MIB, 256 * MIB)) -> dict[str, float]:
-    """``unidirectional.write.0-1.128MB``: the wanted sizes of every pair; a heading may follow a block at once."""
+    """Return the wanted sizes of every pair, such as ``unidirectional.write.0-1.128MB``.
+
+    A heading may follow a block at once.
+    """
     found: dict[str, float] = {}
     mode, heading = "unidirectional", ""
     for line in text.splitlines():
@@ -65,7 +69,7 @@ def ze_peer(text: str, sizes: tuple[int, ...] = (128 * MIB, 256 * MIB)) -> dict[
 
 
 def ccl(text: str, collective: str, ranks: int, size: int = 128 * MIB) -> float:
-    """The bus bandwidth of one size: the column `busbw` where there is one, else computed from `t_avg`."""
+    """Return the bus bandwidth of one size: the column `busbw` if there is one, else computed from `t_avg`."""
     columns: list[str] = []
     for line in text.splitlines():
         words = line.split()
@@ -83,12 +87,12 @@ def ccl(text: str, collective: str, ranks: int, size: int = 128 * MIB) -> float:
 
 
 def bus_factor(collective: str, ranks: int) -> float:
-    """What a rank moves over its link for each byte of the result."""
+    """Return the bytes that a rank moves over its link for each byte of the result."""
     return (2 if collective == "allreduce" else 1) * (ranks - 1) / ranks
 
 
 def torch(text: str) -> dict[str, float]:
-    """The last line of the script for torch: ``{"measures": {id: value}}``; raises ParseError with its own error."""
+    """Return the measures in the last line of torch's script, ``{"measures": {id: value}}``; raise ParseError."""
     for line in reversed(text.splitlines()):
         if line.startswith("{"):
             try:
@@ -102,7 +106,7 @@ def torch(text: str) -> dict[str, float]:
 
 
 def iperf3(text: str) -> dict[str, float]:
-    """What arrived each way in a test with ``--bidir --json``: ``{sent, received}``, as the client sees them."""
+    """Return what arrived each way in a test with ``--bidir --json``: ``{sent, received}``, as the client sees them."""
     try:
         said = json.loads(text)
         if said.get("error"):
@@ -114,7 +118,7 @@ def iperf3(text: str) -> dict[str, float]:
 
 
 def ping(text: str) -> float:
-    """The mean round trip in microseconds, in the summary of iputils' ping."""
+    """Return the mean round trip in microseconds, from the summary of iputils' ping."""
     found = _PING.search(text)
     if not found:
         raise ParseError("ping printed no round trips")

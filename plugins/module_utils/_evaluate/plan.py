@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which benchmarks a host can run, with what, and how their output is read. Pure: what is there comes in as data."""
+"""Which benchmarks a host can run, with what, and how their output is read. Pure: what the host has comes as data."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ _CCL_SIZE = 64 * 1024 * 1024  # elements of two bytes: 128 MiB
 
 @dataclass(frozen=True)
 class Bench:
-    """One command. ``read`` turns its output into measures by id; ``reason`` says why it can't run; ``fault`` says what
-    is wrong with a measure whatever the reference is."""
+    """One command.
+
+    ``read`` turns its output into measures by id; ``reason`` says why it can't run; ``fault`` says what is wrong with a
+    measure, whatever the reference is.
+    """
 
     id: str
     group: str
@@ -35,7 +38,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Host:
-    """What is there. tools: name to path. python: of a stack whose torch is for ``device``; script: bench_torch.py."""
+    """What the host has. tools: name to path; python: of a stack with torch for ``device``; script: bench_torch.py."""
 
     cards: int
     tools: Mapping[str, str]
@@ -51,8 +54,10 @@ def unit_of(name: str) -> str:
 
 
 def plan(host: Host, only: Sequence[str] = (), skip: Sequence[str] = (), network: Sequence[Bench] = ()) -> list[Bench]:
-    """Every benchmark, those of the network first, then the vendor's tools; those that can't run carry the reason.
-    Raises ValueError on a name."""
+    """Return every benchmark: those of the network first, then the vendor's tools, then torch.
+
+    Those that can't run carry the reason. Raise ValueError if a group is unknown.
+    """
     unknown = sorted({*only, *skip} - {*GROUPS})
     if unknown:
         raise ValueError(f"there is no group {', '.join(unknown)}; there are {', '.join(GROUPS)}")
@@ -61,8 +66,10 @@ def plan(host: Host, only: Sequence[str] = (), skip: Sequence[str] = (), network
 
 
 def concerning(benches: Sequence[Bench], reference: Mapping[str, float]) -> dict[str, float]:
-    """The part of a reference that these benchmarks could measure. What was left out on request is not missing, nor are
-    the links between other nodes."""
+    """Return the part of a reference that these benchmarks could measure.
+
+    What was left out on request is not missing, nor are the links between other nodes.
+    """
     groups = {bench.group for bench in benches}
     links = tuple(bench.id for bench in benches if bench.group == "network")
     return {
@@ -85,7 +92,7 @@ def _vendor(host: Host) -> list[Bench]:
                     argv=(path, "-d", str(card), "-t", test),
                     read=prefixed(f"memory.card{card}.", parse.ze_peak),
                     environment=UNCOMPRESSED,
-                    directory=path.rpartition("/")[0],  # it loads its kernels from where it runs
+                    directory=path.rpartition("/")[0],  # it loads its kernels from its working directory
                     reason=_lacks(host, "ze_peak", cards=1),
                 )
             )
@@ -147,7 +154,7 @@ def _lacks(host: Host, tool: str, cards: int) -> str:
 
 
 def prefixed(prefix: str, read: Callable[[str], dict[str, float]]) -> Callable[[str], dict[str, float]]:
-    """The same reader with longer names."""
+    """Return the same reader with this prefix before its names."""
     return lambda text: {f"{prefix}{name}": value for name, value in read(text).items()}
 
 
@@ -156,12 +163,12 @@ def _one(name: str, collective: str, ranks: int) -> Callable[[str], dict[str, fl
 
 
 def rows_of(bench: Bench, text: str, error: str) -> list[dict[str, Any]]:
-    """What came of one command as rows without a verdict; a command that failed is one row with FAIL."""
+    """Return what one command gave, as rows without a verdict; a command that failed is one row with FAIL."""
     if bench.reason:
         return [_row(bench, bench.id, None, "SKIP", bench.reason)]
     try:
         if error:
-            # the script for torch and iperf3 say in their own words what was wrong
+            # the script for torch and iperf3 say themselves what was wrong
             raise parse.ParseError(_own_words(bench, text) or error)
         found = bench.read(text) if bench.read else {}
     except parse.ParseError as said:

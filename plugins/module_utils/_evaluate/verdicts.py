@@ -1,14 +1,14 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Verdicts on measures, from their share of a reference: more is better, but for latencies. Pure."""
+"""Verdicts on measures, from their share of a reference. More is better, except for latencies. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# What a B70's memory can do at most, by its bus and clock (256 bit GDDR6): a copy that is faster was compressed.
+# The most that a B70's memory can do, by its bus and clock (256 bit GDDR6). A faster copy was compressed.
 B70_MEMORY_GB_S = 608.0
 LESS_IS_BETTER = ("us",)
 LEVELS = ("PASS", "WARN", "FAIL", "INFO", "SKIP")
@@ -19,7 +19,7 @@ COMPRESSED = (
 
 
 def reference_of(data: Any) -> dict[str, float]:
-    """A reference: ``{id: value}``, or what this role wrote on another host or day. Raises ValueError in words."""
+    """Return a reference from ``{id: value}`` or a file that this role wrote; raise ValueError if it is neither."""
     if isinstance(data, Mapping) and isinstance(data.get("rows"), Sequence):
         data = {row["id"]: row["value"] for row in data["rows"] if row.get("value") is not None}
     if not isinstance(data, Mapping) or not data:
@@ -35,10 +35,10 @@ def reference_of(data: Any) -> dict[str, float]:
 def compare(
     measures: Sequence[Mapping[str, Any]], reference: Mapping[str, float], warn_below: float, fail_below: float
 ) -> list[dict[str, Any]]:
-    """Rows with ``level``, ``reference`` and ``share``. A row below ``fail_below`` of the reference fails, as does one
-    that comes with FAIL.
+    """Return the rows with ``level``, ``reference`` and ``share``.
 
-    A measure that the reference has and this run lacks is a WARN, unless its benchmark was left out (SKIP) or failed.
+    A row below ``fail_below`` of the reference fails, as does one that comes with FAIL. A measure that the reference
+    has and this run lacks is a WARN, unless its benchmark was left out (SKIP) or failed.
     """
     rows = []
     for measure in measures:
@@ -69,13 +69,13 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def stops(rows: Sequence[Mapping[str, Any]], fail_on: str) -> list[str]:
-    """Names of rows for which a run ends as failed; ``fail_on`` is FAIL, WARN or never."""
+    """Return the names of the rows that make a run fail; ``fail_on`` is FAIL, WARN or never."""
     bad = {"FAIL": ("FAIL",), "WARN": ("FAIL", "WARN"), "never": ()}[fail_on]
     return [str(row["id"]) for row in rows if row["level"] in bad]
 
 
 def table(rows: Sequence[Mapping[str, Any]], host: str) -> list[str]:
-    """Lines for the screen."""
+    """Return lines for the screen."""
     wide = max((len(str(row["id"])) for row in rows), default=0)
     lines = []
     for row in rows:

@@ -1,4 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Records of what was measured and proven: how one looks, where a host keeps them, what kind of host it was."""
+"""Records of what was measured and proven: their form, where a host keeps them, and the class of the host."""

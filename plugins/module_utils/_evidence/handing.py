@@ -12,7 +12,7 @@ from typing import Any
 from .record import parse
 from .store import Store
 
-# What one answer holds, about: a connection carries it as one line.
+# The approximate size of one answer, which a connection carries as one line.
 PART_BYTES = 8 * 2**20
 
 
@@ -24,7 +24,7 @@ def digest(content: str) -> str:
 def hand_over(store: Store, known: Mapping[str, str], part_bytes: int = PART_BYTES) -> dict[str, Any]:
     """Return `records` (id to text) that differ from what is `known` (id to digest), `problems`, and `more`.
 
-    `more` says that this is a part, and that whoever asks again with these records known gets another one.
+    `more` means that records are left: another call, with these records known, returns the next part.
     """
     records: dict[str, str] = {}
     problems = []

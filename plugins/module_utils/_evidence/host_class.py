@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What kind of host a figure comes from: figures of two hosts are compared only where this is alike."""
+"""The class of the host that a figure comes from. Figures of two hosts are compared only if their classes are equal."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def look(
     launch_latency_us: float | None = None,
     all_reduce_us: float | None = None,
 ) -> dict[str, Any]:
-    """Return class, cpu, cores, memory_gib, kernel, cards and the two figures, which are None where nobody measured.
+    """Return class, cpu, cores, memory_gib, kernel, cards and the two figures, which are None if nobody measured them.
 
-    `class` is one line: hosts with the same one have the same cards, processor and (rounded) memory.
+    `class` is one line. Hosts of the same class have the same cards, processor and (rounded) memory.
     """
     cpuinfo = _read(proc / "cpuinfo")
     model = re.search(r"^model name\s*:\s*(.*\S)", cpuinfo, re.MULTILINE)

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Work on a host that ends with a record, as a transient unit: begin or join it, look at it, and make its record.
+"""Work on a host that runs as a transient unit and ends with a record: begin or join it, look at it, make its record.
 
-The unit runs `main(folder)` of the module of its kind, and writes `out/seen.json` in the folder. The rest of the
-folder, and the record, are written by the Ansible module, so work that was killed leaves a record too.
+The unit runs `main(folder)` of its kind's module, and writes `out/seen.json` in the folder. The Ansible module writes
+the rest of the folder and the record, so work that was killed leaves a record too.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _LAYOUT = ("slot", "config_dir", "run_dir", "state_dir", "unit_dir", "frontdoor_
 class Beginning:
     """What a unit is begun with.
 
-    :param given: what the unit and the record need, beside what all kinds have.
-    :param limit_s: seconds after which systemd ends it. It ends by itself; this bounds one that hangs.
-    :param user: whose unit it is, root where it is empty. Another user may write to the unit's own folder alone.
-    :param secret: what the unit needs, and nobody else may read; the unit is root's then.
+    :param given: what the unit and the record need, besides what all kinds have.
+    :param limit_s: seconds after which systemd ends the unit. It ends by itself; this stops one that hangs.
+    :param user: the unit's user; root if empty. Any other user may write only to the unit's own folder.
+    :param secret: what the unit needs and nobody else may read; the unit then runs as root.
     """
 
     profile: Profile
@@ -76,41 +76,41 @@ class Found:
 
 @dataclass(frozen=True)
 class RecordedJob(ABC):
-    """One kind of work on the slot that the options of a module name. Each kind says what the abstract methods ask.
+    """One kind of work on the slot that a module's options name. Each kind implements the abstract methods.
 
-    `seen` has, for every kind, `now` (what is done at this moment) and `ended` (None, or how, why and at).
+    For every kind, `seen` has `now` (what is being done) and `ended` (None, or how, why and at).
     """
 
     params: Mapping[str, Any]
-    kind: ClassVar[str]  # of its records; it names the folder and the unit too
+    kind: ClassVar[str]  # of its records; also names the folder and the unit
     noun: ClassVar[str]
     systemd: ClassVar[_transient.Systemd]
 
     @abstractmethod
     def begin(self, fx: Effects, layout: Layout) -> Beginning:
-        """What is to be done. Raises SlotFault or WorkError where it can't be; touches nothing."""
+        """Return what to do; raise SlotFault or WorkError if it can't be done. Change nothing."""
 
     @abstractmethod
     def nothing_seen(self) -> dict[str, Any]:
-        """What a unit has seen that has just begun."""
+        """Return what a unit that has just begun has seen."""
 
     @abstractmethod
     def line(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> str:
-        """How far it is, in one line."""
+        """Return the progress in one line."""
 
     @abstractmethod
     def finding(self, fx: Effects, layout: Layout, given: Mapping[str, Any], seen: Mapping[str, Any]) -> Finding:
-        """What became of it. It has ended, and the folder is held alone."""
+        """Return the outcome of work that has ended. The caller holds the folder."""
 
     @abstractmethod
     def shown(self, found: Found) -> dict[str, Any]:
-        """The kind's own keys in the result of its module."""
+        """Return the kind's own keys in the result of its module."""
 
     def refuse(self, found: Found) -> None:  # noqa: B027 (most kinds refuse nothing)
-        """Raise WorkError where the work that would be joined or collected is not what is asked for."""
+        """Raise WorkError if the work to be joined or collected is not what is asked for."""
 
     def exclude(self, layout: Layout) -> None:
-        """Raise SlotFault where other work is under way beside which this does not begin."""
+        """Raise SlotFault if other work is under way that this must not run beside."""
         if why := excluded_by(self.kind, layout.slot, lambda unit: self.systemd.state(unit).running):
             raise SlotFault(why)
 
@@ -159,9 +159,9 @@ class RecordedJob(ABC):
         return self.start() if step == "start" else self.look()
 
     def start(self, archive: Path | None = None) -> Found:
-        """Begin the work, join what is under way, or return what ended and was told to no play.
+        """Begin the work, join what is under way, or return a result that no play has been told yet.
 
-        The same call may come twice, where its answer was lost: its token tells what it has begun or was told.
+        The same call may come twice if its answer was lost: its token shows what it has begun or was told.
         """
         work, token = self.work, self.params["token"]
         with work.alone():
@@ -177,7 +177,7 @@ class RecordedJob(ABC):
         return self.look()
 
     def acknowledge(self) -> Found:
-        """Note that a play has the result and is there to print it, so that the next one begins anew."""
+        """Note that a play has the result and can print it, so that the next play begins anew."""
         work = self.work
         with work.alone():
             found = self._collect(work)
@@ -216,19 +216,19 @@ class RecordedJob(ABC):
         try:
             self.systemd.start(task)
         except WorkError:
-            if not self.systemd.state(work.unit).running:  # systemd was slow to say so
+            if not self.systemd.state(work.unit).running:  # else systemd was only slow to say so
                 work.remove()
                 raise
 
     def stop(self) -> Found:
-        """End what is under way; its record says that it is unfinished."""
+        """End the work that is under way; its record says that it is unfinished."""
         unit = self.work.unit
         if self.systemd.state(unit).running:
             self.systemd.stop(unit)
         return self.look()
 
     def look(self, *, write: bool = True) -> Found:
-        """Look at the work. write: whether the record of work that has ended is made, where there is none yet."""
+        """Look at the work. write: make the record of work that has ended, if there is none yet."""
         work = self.work
         found = self._look(work)
         if write and found.state == "ended" and not found.result:
@@ -237,7 +237,7 @@ class RecordedJob(ABC):
         return found
 
     def _collect(self, work: Work) -> Found:
-        """Look, and make the record of work that has ended. The folder is held alone."""
+        """Look, and make the record of work that has ended. The caller holds the folder."""
         found = self._look(work)
         if found.state == "ended" and not found.result:
             found.result.update(self._record(work, found.given, found.seen))
@@ -247,7 +247,7 @@ class RecordedJob(ABC):
         given = work.given()
         if given is None:
             return Found("none", f"no {self.noun} is under way")
-        # The unit first: one that ends between two looks has left what it saw.
+        # The unit first: if it ends between the two looks, it has left what it saw.
         running = self.systemd.state(work.unit).running
         seen = work.seen() or self.nothing_seen()
         line = self.line(given, seen)
@@ -281,7 +281,7 @@ class RecordedJob(ABC):
 
 @dataclass(frozen=True)
 class Commission:
-    """What a unit is to do, and with what."""
+    """A unit's task, and what it works with."""
 
     work: Work
     given: Mapping[str, Any]
@@ -290,7 +290,7 @@ class Commission:
 
 
 def commission(folder: str) -> Commission:
-    """What the folder of a unit says. From here on a signal raises ToldToEndFault in whatever waits."""
+    """Return what the folder of a unit asks for. From here on, a signal raises ToldToEndFault in any wait."""
     work = Work(Path(folder), "")
     given = work.given()
     if given is None:

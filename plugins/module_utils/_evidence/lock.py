@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A lock of one file that only its owner can open: whoever may open a file can lock it, and so hold up everybody."""
+"""A lock on a file that only its owner can open: whoever can open a file can lock it and block everybody else."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _PAUSE_S = 0.1
 
 @contextlib.contextmanager
 def hold(path: Path, limit_s: float, fault: type[Exception]) -> Iterator[None]:
-    """Hold the lock, which the kernel lets go of when its holder dies; raises the fault where another has it so long.
+    """Hold the lock; raise the fault if another process has it for `limit_s` seconds.
 
-    The file stays, so that nobody ever locks one that was removed. Its folder is there.
+    The kernel releases the lock when its holder dies. The file stays, so that nobody ever locks a removed one. Its
+    folder must exist.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     end = time.monotonic() + limit_s

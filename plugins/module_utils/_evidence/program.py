@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run a program of the measuring tools as a user without rights, in a folder of its own, with what it is given."""
+"""Run a program of the measuring tools as an unprivileged user, in its own folder with the files it is given."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from .._slot.host.files import regular
 
 LOOK_S = 2.0
 _TAIL = 4000
-_ALL = 2**20  # of the output of a program that failed: its cause may stand far before its end
+_ALL = 2**20  # of the output of a program that failed: its cause may be far from the end
 _HIDDEN = "[hidden]"
 
 
 class OverLimit(Exception):
-    """The program was ended because of its limit."""
+    """The program was ended because it exceeded its time limit."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program at work.
+    """A program, its folder and its rights.
 
-    :param name: what it is called in errors.
-    :param folder: belongs to the user and goes when the work ends.
-    :param fault: raised where the program fails.
-    :param owner: as whom it runs, in the words of `subprocess`; empty where this process is not root.
-    :param secrets: what is given to it and stands in nothing that is read of its output.
+    :param name: its name in errors.
+    :param folder: belongs to the user and is removed in the end.
+    :param fault: what is raised if the program fails.
+    :param owner: the user that runs it, as arguments of `subprocess`; empty if this process is not root.
+    :param secrets: what the program is given and what is hidden in everything read of its output.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Program:
         return os.path.join(self.folder, name)
 
     def hand_over(self, name: str, text: str) -> str:
-        """Write a file that only the program's user reads, and return its path."""
+        """Write a file that only the program's user can read, and return its path."""
         path = self.path(name)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
             stream.write(text)
@@ -68,14 +68,14 @@ class Program:
         watch: Callable[[], None],
         cause: Callable[[str], str] = lambda output: "",
     ) -> None:
-        """Run it to its end.
+        """Run the program to its end.
 
-        :param hear: gets the end of its output again and again.
-        :param watch: is called as often; what it raises ends the program.
-        :param cause: reads out of its output why it failed; the fault says this before the last lines.
+        :param hear: is called repeatedly with the end of the output.
+        :param watch: is called as often; an exception from it ends the program.
+        :param cause: reads from the output why the program failed; the fault says this before the last lines.
         :raises OverLimit: after `limit_s` seconds.
         """
-        # Nothing is fetched: models and data are here.
+        # The program fetches nothing: models and data are here.
         complete = {
             **environment,
             "PATH": "/usr/bin:/bin",
@@ -86,10 +86,10 @@ class Program:
             "HF_DATASETS_OFFLINE": "1",
             "TRANSFORMERS_OFFLINE": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
-            # Otherwise an error on one stream stands before what was said earlier on the other.
+            # Otherwise an error on one stream appears before earlier output on the other.
             "PYTHONUNBUFFERED": "1",
         }
-        # A file without a name: the program's user can put no other one in its place.
+        # The file has no name, so the program's user can't replace it.
         with tempfile.TemporaryFile() as log:
             try:
                 process = subprocess.Popen(
@@ -126,16 +126,16 @@ class Program:
                 raise self.fault(f"{self.name} ended with {process.returncode}: {words}")
 
     def _output(self, log: IO[bytes], most: int) -> str:
-        """The end of its output, without secrets."""
+        """Return the end of the output, without secrets."""
         forms = {
             form.encode()
             for secret in self.secrets
             if secret
             for form in (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1])
         }
-        # Also the rest of a secret that the beginning of this end has cut goes.
+        # Read this much more, so that no rest of a secret is left where the output is cut.
         spare = max((len(form) for form in forms), default=0)
-        # Reads at a place, because the program shares the place at which it writes.
+        # pread leaves the file's offset alone, at which the program writes.
         start = max(0, os.fstat(log.fileno()).st_size - most - spare)
         found = os.pread(log.fileno(), most + spare, start)
         for form in sorted(forms, key=len, reverse=True):
@@ -145,7 +145,7 @@ class Program:
     def report(self, name: str) -> dict[str, Any]:
         """Return the JSON object in a file that the program wrote."""
         try:
-            # Whoever wrote it has fewer rights than who reads it.
+            # The file's writer has fewer rights than its reader.
             with (
                 regular(PurePosixPath(self.path(name)), os.O_RDONLY | os.O_NOFOLLOW) as handle,
                 open(handle, encoding="utf-8", closefd=False) as stream,
@@ -162,12 +162,12 @@ class Program:
 def prepared(name: str, user: str, fault: type[Exception], *secrets: str) -> Iterator[Program]:
     """Make the folder of a program, and remove it in the end.
 
-    :param user: as whom the program runs, where this process is root and the name is not empty.
+    :param user: the user that the program runs as, if this process is root and the name is not empty.
     :param secrets: see Program.
     """
     with tempfile.TemporaryDirectory(prefix=f"b70-{name}-") as outer:
         owner = _rights(user, fault)
-        # The program's user owns the folder and not its place, so it can't put another thing there.
+        # The program's user owns the folder but not its parent, so it can't replace the folder.
         os.chmod(outer, 0o711)
         folder = os.path.join(outer, "work")
         os.mkdir(folder, 0o700)
@@ -187,7 +187,7 @@ def _rights(user: str, fault: type[Exception]) -> dict[str, Any]:
 
 
 def changes(read: Callable[[str], str], say: Callable[[str], None]) -> Callable[[str], None]:
-    """Return what hears the end of an output, and says what is read out of it whenever that is something new."""
+    """Return a function that reads the end of an output, and calls `say` with what it reads whenever that is new."""
     said = ""
 
     def hear(log: str) -> None:

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One record: dated, with the fingerprint it holds for and the host that it was made on. Pure.
+"""One record: dated, with the fingerprint it holds for and the host it was made on. Pure.
 
-The envelope is the same for all kinds; `data` is the kind's own. Both are in roles/evidence/files/schema.
+The envelope is the same for all kinds; `data` depends on the kind. Both are in roles/evidence/files/schema.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ SCHEMA = 1
 KINDS = recorded.KINDS
 VERDICTS = ("passed", "failed", "unfinished")
 ID = re.compile(rf"\d{{8}}T\d{{6}}Z-({'|'.join(KINDS)})-[a-z0-9][a-z0-9._-]*-[0-9a-f]{{6}}")
-# What the index of a store has of each record, beside `summary`.
+# What the index of a store has of each record, besides `summary`.
 ROW_KEYS = ("id", "kind", "began_at", "ended_at", "slot", "profile", "fingerprint", "verdict")
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 def record_id(kind: str, profile: str, began_at: str, where: str = "") -> str:
-    """Return the id of a record, which sorts by time. where: host and slot, so that ids differ over a fleet."""
+    """Return the id of a record, which sorts by time. where: host and slot, so that ids differ across a fleet."""
     digest = hashlib.sha256(json.dumps([kind, profile, began_at, where]).encode()).hexdigest()
     return f"{re.sub('[-:]', '', began_at)}-{kind}-{profile}-{digest[:6]}"
 
@@ -48,14 +48,14 @@ def make(
     canary: Mapping[str, Any] | None,
     data: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return a record; raises ValueError where the envelope would not be a valid one.
+    """Return a record; raise ValueError if the envelope would not be valid.
 
-    :param engine: ``{name, version}``, or None where it is not known.
+    :param engine: ``{name, version}``, or None if it is not known.
     :param host: ``{name, ...}`` with all of `host_class.look`.
     :param began_at: ISO 8601 in UTC with seconds, as `ended_at`: ``2026-11-23T04:16:00Z``.
     :param reasons: why the verdict is what it is, one sentence each.
-    :param canary: ``{before, after}``, each ``{ok, hashes: {case: sha256}}`` or None; None where nobody asked.
-    :param data: what the kind measures. Its `summary`, one line, is shown wherever records are listed.
+    :param canary: ``{before, after}``, each ``{ok, hashes: {case: sha256}}`` or None; None if it was not asked.
+    :param data: what the kind measures. Lists of records show its `summary`, one line.
     """
     if kind not in KINDS:
         raise ValueError(f"a record of kind {kind!r}: the kinds are {', '.join(KINDS)}")
@@ -89,12 +89,12 @@ def make(
 
 
 def text(record: Mapping[str, Any]) -> str:
-    """Return a record as it is written: JSON, which knows no infinity, with its keys as they were made."""
+    """Return a record as it is written: JSON without infinity or NaN, with its keys in the order they were made."""
     return json.dumps(record, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
 def parse(content: str, name: str) -> dict[str, Any]:
-    """Return the record of a file called ``name``.json; raises ValueError with what is wrong with it."""
+    """Return the record of a file called ``name``.json; raise ValueError with what is wrong with it."""
     try:
         found = json.loads(content)
     except RecursionError as error:
@@ -110,7 +110,7 @@ def parse(content: str, name: str) -> dict[str, Any]:
 
 
 def row(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the index has of a record."""
+    """Return a record's row in the index."""
     summary = record["data"].get("summary") or next(iter(record["reasons"]), "")
     examined = {"examined": record["data"]["examined"]} if record["data"].get("examined") else {}
     return {**{key: record[key] for key in ROW_KEYS}, **examined, "summary": summary}

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The folder of records on a host: KIND/ID.json, and index.json with a row for each.
 
-The index saves readers from opening every record. The files decide: rows that it lacks are read from them.
+The index saves readers from opening every record. The files decide: a row that the index lacks is read from its file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .record import ID, KINDS, SCHEMA, parse, row, text
 
 INDEX = "index.json"
 LOCK = ".lock"
-LOCK_LIMIT_S = 60.0  # a writer needs it for the moment that two files take
+LOCK_LIMIT_S = 60.0  # a writer holds it only while it writes two files
 _FILE_MODE = 0o644
 
 
@@ -31,22 +31,22 @@ class StoreError(Exception):
 
 
 class Store:
-    """The records below one folder. The user who owns it writes records; everybody may read them."""
+    """The records in one folder. The user who owns it writes records; everybody may read them."""
 
     def __init__(self, root: str | Path = RECORDS_DIR) -> None:
         self.root = Path(root)
 
     def path(self, record_id: str) -> Path:
-        """Return the file of a record; raises StoreError for what is no id, so that no path leads elsewhere."""
+        """Return the file of a record; raise StoreError if this is no id, so that no path leads elsewhere."""
         found = ID.fullmatch(record_id)
         if not found:
             raise StoreError(f"{record_id!r} is not the id of a record")
         return self.root / found[1] / f"{record_id}.json"
 
     def write(self, record: Mapping[str, Any]) -> Path:
-        """Write a record, or replace the one of the same id, and its row. Returns its file.
+        """Write a record, or replace the one of the same id, and its row. Return its file.
 
-        Raises StoreError where another writer does not end, and OSError.
+        Raise StoreError if another writer does not end, and OSError.
         """
         path = self.path(record["id"])
         make_directory(PurePosixPath(path.parent))
@@ -58,7 +58,7 @@ class Store:
         return path
 
     def read(self, record_id: str) -> dict[str, Any]:
-        """Return a record; raises StoreError where there is none, or one that is damaged."""
+        """Return a record; raise StoreError if it is missing or damaged."""
         path = self.path(record_id)
         try:
             return parse(path.read_text(encoding="utf-8"), record_id)
@@ -91,4 +91,4 @@ class Store:
             index = json.loads((self.root / INDEX).read_text(encoding="utf-8"))
             return {item["id"]: item for item in index["records"]} if index["schema"] == SCHEMA else {}
         except (OSError, ValueError, LookupError, TypeError):
-            return {}  # missing, torn, or of another version: the files have it all
+            return {}  # missing, torn, or of another version: the files have everything

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Generations that are streamed, and the figures of several at once. Pure.
+"""Streamed generations, and the figures of several at once. Pure.
 
-The definitions are those of the lab's records: the first token is the first text that is not empty, and the rate is
-that of the tokens of all answers over the time from the first request to the last answer.
+The definitions are those of the lab's records: the first token is the first non-empty text, and the rate is the tokens
+of all answers divided by the time from the first request to the last answer.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any
 from .._slot.canary import shown
 from .._slot.types import Reply
 
-# What a request needs so that its answer is streamed with the number of its tokens at the end.
+# What makes a request's answer a stream that ends with the number of its tokens.
 STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 _TEXTS = ("content", "reasoning_content", "reasoning")
 
 
 @dataclass(frozen=True)
 class Generated:
-    """first_s: seconds to the first text; None where there was none, although tokens were counted."""
+    """One generation. first_s: seconds to the first text; None if none came, although tokens were counted."""
 
     prompt_tokens: int
     output_tokens: int
@@ -34,7 +34,7 @@ class Generated:
 
 
 def generated(reply: Reply) -> Generated:
-    """What a stream says. Raises ValueError with what came instead of a generation with tokens."""
+    """Return what a stream says; raise ValueError, with what came instead, if it is no generation with tokens."""
     usage: Mapping[str, Any] = {}
     first: int | None = None
     last = reply.text
@@ -50,7 +50,7 @@ def generated(reply: Reply) -> Generated:
 
 
 def _events(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(how many bytes are there with it, an event of the stream)."""
+    """Yield each event of the stream, with the number of bytes up to its end."""
     end = 0
     for line in text.split("\n"):
         end += len(line.encode()) + 1
@@ -68,13 +68,13 @@ def _has_text(choice: Mapping[str, Any]) -> bool:
 
 
 def _at(reply: Reply, end: int) -> float | None:
-    """When so many bytes were there."""
+    """Return when this many bytes had arrived."""
     place = bisect_left([received for _seconds, received in reply.arrivals], end)
     return reply.arrivals[place][0] if place < len(reply.arrivals) else None
 
 
 def figures(replies: Sequence[tuple[Reply, float]], wall_s: float) -> dict[str, Any]:
-    """What the answers to requests amount to that were sent at once; a request fails that has no tokens to count."""
+    """Return the figures of requests that were sent at once. A request fails if its answer has no tokens to count."""
     whole: list[tuple[Generated, float]] = []
     errors: list[str] = []
     for reply, took in replies:

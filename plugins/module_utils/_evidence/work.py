@@ -1,11 +1,11 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Shared by work on a host that ends with a record: its folder, what it was asked, and what became of it.
+"""The folder of work on a host that ends with a record: what the work was asked, and what became of it.
 
 The folder has `given.json` (what was asked, written once), `out/seen.json` (what was seen so far, written by the unit),
 `program.zip` (the archive that the unit runs) and `result.json` (which record became of it, written by the module).
-Beside it is the lock of those who begin work or make its record.
+Beside it is the lock for those who begin work or make its record.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from .._slot.state_file import stamp
 from .lock import hold
 
 _VERSION_S = 5.0
-LOCK_LIMIT_S = 180.0  # its holder asks systemd a few times, for 60 s each at most
+LOCK_LIMIT_S = 180.0  # its holder asks systemd a few times, for at most 60 s each
 
 
 class WorkError(Exception):
-    """Work can't be begun or read."""
+    """Work can't be begun, or its files can't be read."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class Work:
 
     @property
     def out(self) -> Path:
-        """The folder that the unit may write to."""
+        """Return the folder that the unit may write to."""
         return self.folder / "out"
 
     def alone(self) -> AbstractContextManager[None]:
-        """Hold the folder against other calls: from the look that finds no work until the unit runs."""
+        """Hold the folder against other calls, for example from the look that finds no work until the unit runs."""
         make_directory(PurePosixPath(self.folder.parent))
         return hold(self.folder.with_name(f".{self.folder.name}.lock"), LOCK_LIMIT_S, WorkError)
 
@@ -65,15 +65,15 @@ class Work:
         return self._read(self.folder / "result.json")
 
     def begun_by(self, token: str) -> bool:
-        """Whether a play of this token began the work: it asks again, since the answer was lost."""
+        """Return whether a play with this token began the work, and asks again since the answer was lost."""
         return bool(token) and (self.given() or {}).get("token") == token
 
     def told(self) -> bool:
-        """Whether some play was told the result."""
+        """Return whether any play was told the result."""
         return _told_to(self.result()) is not None
 
     def told_to_another(self, token: str) -> bool:
-        """Whether another play was told the result, and a play of this token did not begin the work either."""
+        """Return whether another play was told the result, and no play with this token began the work."""
         told_to = _told_to(self.result())
         return told_to is not None and (not token or told_to != token) and not self.begun_by(token)
 
@@ -84,12 +84,12 @@ class Work:
         _write(self.folder / "result.json", result)
 
     def tell(self, result: Mapping[str, Any], token: str) -> None:
-        """Keep that a play of this token was told the result, if there is one. Whoever was told first stays."""
+        """Note that the play with this token was told the result, if there is one. The first note stays."""
         if result:
             self.save_result({"told_to": token, **result})
 
     def prepare(self, given: Mapping[str, Any], archive: Path, user: str = "", secret: str = "") -> None:
-        """Make the folder anew, held alone. user: whose unit it is, root where it is empty. secret: for root alone."""
+        """Make the folder anew; the caller holds it. user: the unit's user, root if empty. secret: for root alone."""
         self.remove()
         make_directory(PurePosixPath(self.out))
         if user:
@@ -102,19 +102,19 @@ class Work:
         _write(self.folder / "given.json", given)
 
     def secret(self) -> str:
-        """What only the unit is to know. It is there once."""
+        """Return what only the unit may know, and delete it."""
         file = self.folder / "secret"
         text = file.read_text(encoding="utf-8") if file.exists() else ""
         file.unlink(missing_ok=True)
         return text
 
     def argv(self, module: str) -> tuple[str, ...]:
-        """What the unit runs: `main(folder)` of a module in the archive."""
+        """Return the unit's command, which calls `main(folder)` of a module in the archive."""
         code = f"import sys; sys.path.insert(0, sys.argv[1]); from {module} import main; main(sys.argv[2])"
         return (sys.executable, "-c", code, str(self.folder / "program.zip"), str(self.folder))
 
     def last_seen_at(self) -> str:
-        """When the unit last wrote, or was begun, in UTC."""
+        """Return when the unit last wrote, or was begun, in UTC."""
         file = self.out / "seen.json"
         moment = (file if file.exists() else self.folder / "given.json").stat().st_mtime
         return stamp(datetime.fromtimestamp(moment, UTC))
@@ -132,14 +132,14 @@ class Work:
 
 
 def _told_to(result: Mapping[str, Any] | None) -> str | None:
-    """The token of the play that was told the result. The play that wrote it was, as long as it was `collected_by`."""
+    """Return the token of the play that was told the result; older results have it as `collected_by`."""
     found = result or {}
     told_to: str | None = found.get("told_to", found.get("collected_by"))
     return told_to
 
 
 def _mapping(path: Path) -> dict[str, Any]:
-    """The mapping in a file of a folder that another user may write to: no pipe, no link and no size harms."""
+    """Return the mapping in a file whose folder another user may write to. Pipes, links and large files do no harm."""
     found = json.loads(foreign(PurePosixPath(path)))
     if not isinstance(found, dict):
         raise ValueError("not a mapping")
@@ -147,13 +147,13 @@ def _mapping(path: Path) -> dict[str, Any]:
 
 
 def asked_version(fx: Effects, profile: Profile) -> str:
-    """What the engine answers where engines of its kind tell their version."""
+    """Return the engine's answer where engines of its kind tell their version."""
     path, _key = kind_of(profile.engine.kind).version_at
     return fx.http.get(f"{profile.engine.backend_url}{path}", _VERSION_S).text
 
 
 def engine_of(kind: str, version: str) -> dict[str, str]:
-    """The engine of a record. version: its answer where engines of its kind tell their version."""
+    """Return the engine of a record. version: the answer where engines of its kind tell their version."""
     try:
         return {"name": kind, "version": str(json.loads(version)[kind_of(kind).version_at[1]])}
     except (ValueError, LookupError, TypeError):

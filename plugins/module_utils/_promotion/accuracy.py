@@ -1,9 +1,9 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The share of easy questions that a served model answers rightly, counted by lm-evaluation-harness.
+"""The accuracy of a served model: the share of easy questions it answers correctly, by lm-evaluation-harness.
 
-The harness asks the chat endpoint as a client does. It runs as a user without rights, gets its tasks and their data as
+The harness asks the chat endpoint as a client does. It runs as an unprivileged user, gets its tasks and their data as
 files, and reaches no hub.
 """
 
@@ -25,17 +25,17 @@ Say = Callable[[str], None]
 Watch = Callable[[], None]
 
 _ANSWER_TOKENS = 64
-_PROMPT_TOKENS = 512  # of the longest question, with room
+_PROMPT_TOKENS = 512  # enough for the longest question
 _AT_ONCE = 8
 _ATTEMPTS = 5  # the frontdoor may refuse a request while clients hold all permits
-_AROUND_S = 300.0  # the harness loads its libraries and writes its report
+_AROUND_S = 300.0  # for the harness to load its libraries and write its report
 _REPORT = re.compile(r"report_.*\.json")
 _ANSWER = "answer"
 _METRIC = "exact_match"
 _DONE = re.compile(r"Requesting API: +\d+%\|[^|]*\| (\d+)/(\d+)")
 _REFUSED = re.compile(r"API request failed! Status code: (\d+), Response text: (.*?)\. Retrying\.\.\.", re.DOTALL)
-# What counts of a reply, by the form of all right answers of a task: the first kind that fits. `{words}` are these
-# answers: a reply that has a second one of them has not decided.
+# The part of a reply that counts as its answer. The first form that fits all correct answers of a task decides.
+# `{words}` stands for these answers: a reply that names two different ones has not decided, and does not match.
 _ONE = r"\A(?:(?!\b(?:{words})\b).)*\b({words})\b(?:(?!\b(?!\1\b)(?:{words})\b).)*\Z"
 _FORMS: tuple[tuple[str, str], ...] = (
     (r"-?\d+", r"-?\d[\d,]*"),
@@ -51,15 +51,16 @@ class AccuracyError(Exception):
 
 @dataclass(frozen=True)
 class Asked:
-    """What to ask.
+    """What to ask, and how to read the answers.
 
     :param target: the URL without a path, such as ``http://127.0.0.1:8000``.
     :param model: the name under which the model is served.
     :param at_once: the number of requests at once.
-    :param tokens: of an answer at most, with the model's thoughts.
+    :param tokens: the most tokens of an answer, including the model's thoughts.
     :param limit_s: seconds for all questions together.
-    :param body: what each request has beside.
-    :param after: the answer is what stands after this, and a reply without it has none; empty for all of it.
+    :param body: what every request has in addition.
+    :param after: the answer is the text after this, and a reply without it has no answer; empty if all of it is the
+        answer.
     """
 
     target: str
@@ -75,9 +76,9 @@ class Asked:
 
 
 def asked_of(profile: Profile, target: str, api_key: str = "") -> Asked:
-    """Return what a profile whose model chats is asked.
+    """Return what to ask a profile whose model chats.
 
-    :raises AccuracyError: where the profile was rendered before there were such questions.
+    :raises AccuracyError: if the profile was rendered before there were such questions.
     """
     if profile.accuracy is None:
         raise AccuracyError(
@@ -103,13 +104,13 @@ def asked_of(profile: Profile, target: str, api_key: str = "") -> Asked:
 
 
 def measure(asked: Asked, python: str, user: str, say: Say, watch: Watch) -> dict[str, Any]:
-    """Return ``{score, threshold, questions, tasks}``: the share of right answers, of all and of each task.
+    """Return ``{score, threshold, questions, tasks}``: the share of correct answers, of all questions and of each task.
 
-    :param python: of the environment that contains the harness.
-    :param user: runs it, where this process is root.
-    :param say: hears how far it is.
-    :param watch: is called again and again; what it raises ends the harness.
-    :raises AccuracyError: where there is no score.
+    :param python: the Python of the environment that contains the harness.
+    :param user: the user that runs the harness, if this process is root.
+    :param say: is called with the progress.
+    :param watch: is called repeatedly; an exception from it ends the harness.
+    :raises AccuracyError: if there is no score.
     """
     if not os.path.exists(python):
         raise AccuracyError(f"{python} is not there: run promote.yml with the tag install")
@@ -132,7 +133,7 @@ def measure(asked: Asked, python: str, user: str, say: Say, watch: Watch) -> dic
 
 
 def files_of(asked: Asked, folder: str) -> dict[str, str]:
-    """Return the files that the harness reads, by name: what to do, and the tasks with their questions. No key."""
+    """Return the files that the harness reads, by name: its configuration and the tasks with questions. No key."""
     by_task = _by_task(asked.questions)
     config = {
         "model": "local-chat-completions",
@@ -142,7 +143,7 @@ def files_of(asked: Asked, folder: str) -> dict[str, str]:
             "num_concurrent": asked.at_once,
             "max_retries": _ATTEMPTS,
             "timeout": int(asked.limit_s),
-            # The frontdoor of this very host; its certificate names the address of clients.
+            # This is the host's own frontdoor; its certificate names the address that clients use.
             "verify_certificate": False,
             "max_length": asked.tokens + _PROMPT_TOKENS,
         },
@@ -154,7 +155,7 @@ def files_of(asked: Asked, folder: str) -> dict[str, str]:
     }
     files = {"config.json": json.dumps(config)}
     for name, questions in by_task.items():
-        # YAML reads JSON.
+        # JSON is valid YAML.
         files[f"{name}.yaml"] = json.dumps(_task(name, questions, asked, folder))
         files[f"{name}.jsonl"] = "".join(
             json.dumps({"prompt": question.prompt, "answer": question.answer}) + "\n" for question in questions
@@ -163,7 +164,7 @@ def files_of(asked: Asked, folder: str) -> dict[str, str]:
 
 
 def judged(report: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
-    """Return the scores in a report of the harness; raises AccuracyError where it is another one."""
+    """Return the scores in a report of the harness; raise AccuracyError if it is not about these questions."""
     counts = {name: len(questions) for name, questions in _by_task(asked.questions).items()}
     try:
         done = {name: int(report["n-samples"][_named(name)]["effective"]) for name in counts}
@@ -183,13 +184,13 @@ def judged(report: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
 
 
 def progress_of(log: str) -> str:
-    """What the harness last said of its questions; empty where it said nothing."""
+    """Return how many questions the harness last reported as answered; empty if it reported none."""
     found = _DONE.findall(log)
     return f"{found[-1][0]} of {found[-1][1]} questions answered" if found else ""
 
 
 def cause_of(log: str) -> str:
-    """Why the harness failed: its last lines often say only that its connections were closed then."""
+    """Return why the harness failed. Its last lines often say only that its connections were closed."""
     found = _REFUSED.findall(log)
     if not found:
         return ""
@@ -207,14 +208,14 @@ def _by_task(questions: Sequence[Question]) -> dict[str, list[Question]]:
 
 
 def _named(task: str) -> str:
-    """The harness has tasks of its own; some are called arithmetic."""
+    """Return a name that no task of the harness has; it has some of its own that are called arithmetic."""
     return f"b70_{task}"
 
 
 def _task(name: str, questions: Sequence[Question], asked: Asked, folder: str) -> dict[str, Any]:
     patterns = []
     if asked.after:
-        # The harness can cut a thought off itself, but takes one that never ends for the answer.
+        # The harness can cut off thoughts itself, but it takes a thought that never ends for the answer.
         patterns.append(f"(?s).*{re.escape(asked.after)}(.*)")
     for form, pattern in _FORMS:
         if all(re.fullmatch(form, question.answer) for question in questions):

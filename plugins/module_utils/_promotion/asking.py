@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the gate asks, and how it reads what comes. Pure."""
+"""The gate's requests, and how it reads the answers. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PICTURES = tuple(
 
 @dataclass(frozen=True)
 class Expected:
-    """What a profile answers on this host. source: where that is known from; requests: what was asked, by case."""
+    """A profile's answers on this host. source: where they are known from; requests: what was asked, by case."""
 
     source: str
     hashes: Mapping[str, str]
@@ -45,19 +45,22 @@ class Expected:
 
 
 def pictures(profile: Profile) -> list[CanaryCase]:
-    """The profile's own cases with a picture and an answer, or two of ours: a case without a baseline takes any."""
+    """Return the profile's own cases with a picture and an answer, or else two built-in ones.
+
+    Cases that compare with a baseline don't count: without a baseline they accept any answer.
+    """
     own = (case for case in profile.canary.cases if case.image is not None and case.compare != "baseline")
     return list(own) or list(_PICTURES)
 
 
 def texts(profile: Profile) -> list[CanaryCase]:
-    """Short questions. Far back in a long context the stacks for cards give NaN, which the canary notes."""
+    """Return short questions only: far back in a long context the stacks for cards give NaN, which the canary notes."""
     plain = (case for case in profile.canary.cases if case.prompt and case.long is None and case.image is None)
     return [TEXT, *plain]
 
 
 def shown(result: CanaryResult) -> dict[str, Any]:
-    """A case of the canary, as a record has it."""
+    """Return a canary case in the form of a record."""
     keys = ("passed", "expected", "got", "sha256", "problem", "note", "attempts", "steady")
     return {"case": result.name, **{key: getattr(result, key) for key in keys}, "seconds": round(result.seconds, 3)}
 
@@ -75,7 +78,7 @@ def completion(profile: Profile, prompt: Sequence[int], output: int) -> dict[str
 
 
 def tokens(reply: Reply) -> list[int]:
-    """The tokens of a text as the engine counts them; none where it does not."""
+    """Return the tokens of a text as the engine counts them; none if it doesn't count them."""
     try:
         found = json.loads(reply.text)["tokens"] if reply.status == 200 else []
     except (ValueError, LookupError, TypeError):
@@ -84,7 +87,7 @@ def tokens(reply: Reply) -> list[int]:
 
 
 def refusal(reply: Reply) -> dict[str, str]:
-    """Type and words of the error that an answer is; both empty for an answer."""
+    """Return type and message of the error in an answer; both are empty if there is no error."""
     if reply.status == 200:
         return {"type": "", "error": ""}
     error = error_of(reply.text)
@@ -93,7 +96,7 @@ def refusal(reply: Reply) -> dict[str, str]:
 
 
 def logprobs(reply: Reply) -> tuple[int, str]:
-    """(how many log probabilities an answer has, why one of them is no number)."""
+    """Return how many log probabilities an answer has, and what is wrong with them (empty: nothing)."""
     if canaries.nan_logprob(reply):
         return 0, canaries.NAN
     if reply.status != 200:
@@ -111,7 +114,7 @@ def logprobs(reply: Reply) -> tuple[int, str]:
 
 
 def cache_hits(profile: Profile, metrics: str) -> float | None:
-    """Tokens that the engine has taken from its prefix cache until now; None where it does not count them."""
+    """Return how many tokens the engine has taken from its prefix cache so far; None if it doesn't count them."""
     name = kind_of(profile.engine.kind).metrics.cache_hits
     lines = re.compile(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", re.MULTILINE)
     found = [float(value) for value in lines.findall(metrics)] if name else []
@@ -132,7 +135,7 @@ def record(stream: Stream, prompt: int, output: int) -> RequestRecord:
 
 
 def compared(profile: Profile, results: Sequence[CanaryResult], name: str, expected: Expected) -> dict[str, Any]:
-    """The answers beside those of the other profile, for the cases that both were asked alike and answer steadily."""
+    """Compare the answers with the other profile's, for cases that both were asked alike and answer steadily."""
     rows, others = [], []
     asked = {one.name: one for one in results if one.name != BURST}
     for case in profile.canary.cases:

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A client as others are: it asks with a key, reads streams as they come, and may leave in the middle.
+"""A client like any other: it sends a key, reads streams as they arrive, and may leave in the middle.
 
-`_slot.host.http` asks for whole answers only. Here each request has a thread and a connection, which can be cut.
+`_slot.host.http` returns whole answers only. Here each request has its own thread and a connection that can be cut.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from .._slot.types import Reply
 
 CONNECT_S = 5.0
 _LOOK_S = 0.05
-_AT_ONCE_S = 5.0  # so long the first requests wait for the last
+_AT_ONCE_S = 5.0  # how long the first requests wait for the last
 _MAX_BODY = 16 * 2**20
 
 
 @dataclass
 class Stream:
-    """One streamed answer. Times are seconds of the client's clock; status 0: no answer came.
+    """One streamed answer. Times are seconds of the client's clock; status 0 means that no answer came.
 
-    begun: whether any piece of it came. first_s, last_s: when the first and the last text came that is not empty, as
-    in `_evidence.streams`. error: empty for a complete answer.
+    begun: whether any piece of it came. first_s, last_s: when the first and the last non-empty text came, as in
+    `_evidence.streams`. error: empty if the answer is complete.
     """
 
     status: int = 0
@@ -56,7 +56,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Client:
-    """Asks one address. limit_s: how long an answer may take. It is this very host, so no certificate is looked at."""
+    """Sends requests to one address of this host, so it checks no certificate. limit_s: how long an answer may take."""
 
     base: str
     key: str = ""
@@ -96,10 +96,10 @@ class Client:
             connection.close()
 
     def together(self, path: str, bodies: Sequence[Mapping[str, Any]], look: Callable[[bool], bool]) -> list[Stream]:
-        """Post all at once and return their streams in this order.
+        """Post all requests at once and return their streams in the same order.
 
-        :param look: is called again and again with whether every request has its first piece or has ended. When it
-            says True, or raises, all connections are cut.
+        :param look: is called repeatedly with whether every request has its first piece or has ended. If it returns
+            True or raises, all connections are cut.
         """
         jobs = [_Job(self, path, body) for body in bodies]
         gate = threading.Barrier(len(jobs))
@@ -131,7 +131,7 @@ class _Job:
     _socket: socket.socket | None = None
 
     def cut(self) -> None:
-        """End the connection, also while somebody waits for its next byte."""
+        """Close the connection, even while a thread waits for its next byte."""
         if not self.done.is_set():
             self._cut = True
             if self._socket is not None:
@@ -198,7 +198,7 @@ def _refused(stream: Stream, text: str) -> None:
 
 
 def error_of(text: str) -> Mapping[str, Any]:
-    """The error that an answer holds; empty where it holds none."""
+    """Return the error in an answer; empty if there is none."""
     try:
         found = json.loads(text)["error"]
     except (ValueError, LookupError, TypeError):

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The gate itself: each item is observed on the host and judged, and what was seen is kept after each of them.
+"""The gate itself: it observes each item on the host, judges it, and saves what it has seen so far.
 
-What it does to the host goes through `Host`. Only the item `restart` changes anything there.
+It acts on the host only through `Host`. Only the item `restart` changes anything there.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from .client import Stream
 from .items import Item, Plan
 
 COMPLETIONS = "/v1/completions"
-_ROUNDS = 2  # requests of each stream of the ladder
-_PAIRS = 3  # of a cold and a warm request
-_MOST_TOKENS = 512  # of an answer that is to take a while
-_FEW_TOKENS = 8  # of an answer whose first text is waited for
+_ROUNDS = 2  # requests per stream of the ladder
+_PAIRS = 3  # pairs of a cold and a warm request
+_MOST_TOKENS = 512  # of an answer that should take a while
+_FEW_TOKENS = 8  # of an answer whose first text matters
 _LOOK_S = 1.0
 
 
@@ -44,7 +44,7 @@ class Unmeasured(Exception):
 
 
 class Disturbed(Exception):
-    """What the gate began with is served no longer, so nothing more is asked."""
+    """The engine that the gate began with is no longer served, so the gate asks nothing more."""
 
     def __init__(self, how: str, why: str) -> None:
         super().__init__(why)
@@ -53,7 +53,7 @@ class Disturbed(Exception):
 
 @dataclass(frozen=True)
 class Restarted:
-    """How a restart of the engine ended. before, after: the processes; results: of the canary then."""
+    """How a restart of the engine ended. before, after: the engine processes; results: of the canary afterwards."""
 
     verified: bool
     message: str
@@ -64,7 +64,7 @@ class Restarted:
 
 
 class Host(Protocol):
-    """What the gate does on its host."""
+    """What the gate can do on its host."""
 
     def monotonic(self) -> float: ...
 
@@ -73,44 +73,46 @@ class Host(Protocol):
     def sleep(self, seconds: float) -> None: ...
 
     def gone(self) -> tuple[str, str] | None:
-        """(how, why) the engine is not served any more, or None. Raises ToldToEndFault where this is to end."""
+        """Return (how, why) the engine is no longer served, or None; raise ToldToEndFault if this was told to end."""
 
     def get(self, way: str, path: str) -> Reply:
-        """way: frontdoor, with the client's key, or engine."""
+        """Send a GET request. way: `frontdoor` (with the client's key) or `engine`."""
 
     def post(self, way: str, path: str, body: Mapping[str, Any]) -> Reply: ...
 
     def streams(self, bodies: Sequence[Mapping[str, Any]], look: Callable[[bool], bool]) -> list[Stream]:
-        """Completions through the frontdoor, all at once: see `client.Client.together`."""
+        """Stream completions through the frontdoor, all at once; see `client.Client.together`."""
 
     def canary(self, repeats: int | None) -> tuple[Sequence[CanaryResult], str]:
-        """The canary's results, and why it was not asked to its end, or was answered wrongly."""
+        """Ask the canary; return its results, and why it was not asked to its end or was answered wrongly."""
 
     def restart(self) -> Restarted:
-        """A new process of the same engine, verified; from then on this one is looked after."""
+        """Start a new process of the same engine and verify it; from then on, watch that process."""
 
     def expected(self, name: str) -> asking.Expected:
-        """What another profile answers on this host. Raises Unmeasured."""
+        """Return another profile's answers on this host; raise Unmeasured if they are not known."""
 
     def accuracy(self, say: Callable[[str], None]) -> Mapping[str, Any]:
-        """``{score, threshold, questions, tasks}``. Raises Unmeasured."""
+        """Return ``{score, threshold, questions, tasks}``; raise Unmeasured if there is no score."""
 
     def served(self) -> Mapping[str, Any]:
-        """``{profile, verified, open}`` of the slot now."""
+        """Return ``{profile, verified, open}`` of the slot now."""
 
     def save(self, seen: Mapping[str, Any]) -> None:
-        """Keeps what was seen so far."""
+        """Save what was seen so far."""
 
 
 def nothing_seen() -> dict[str, Any]:
-    """What a gate has seen before its first item. before, after: the answers of the canary then; served: what the
-    slot said at the end."""
+    """Return what a gate has seen before its first item.
+
+    before, after: the canary's answers before and after the gate; served: what the slot reported at the end.
+    """
     return {"rows": [], "now": "", "before": None, "after": None, "served": None, "ended": None}
 
 
 @dataclass
 class Gate:
-    """seen: what becomes the record."""
+    """A gate on one profile. seen: what becomes the record."""
 
     host: Host
     profile: Profile
@@ -122,7 +124,7 @@ class Gate:
     _looked: float = float("-inf")
 
     def run(self) -> None:
-        """Run the chosen items, and ask the canary once more; what is served stays served."""
+        """Run the chosen items, then ask the canary once more; what is served stays served."""
         try:
             for item in items.chosen(self.plan):
                 if self._item(item)["verdict"] == items.FAILED and item.vital:
@@ -135,12 +137,12 @@ class Gate:
         self._say("")
 
     def break_off(self, how: str, why: str) -> None:
-        """Somebody ended it, or it cannot go on: what was seen until now stays."""
+        """End the gate early, because somebody ended it or it can't go on. What was seen so far stays."""
         self._end(how, why)
         self._say("")
 
     def _end(self, how: str, why: str) -> None:
-        """The first cause counts."""
+        """Note why the gate ended. Only the first cause counts."""
         if self.seen["ended"] is None:
             self.seen |= {"ended": {"how": how, "why": why, "at": self.host.now()}, "served": self.host.served()}
 
@@ -149,12 +151,12 @@ class Gate:
         self.host.save(self.seen)
 
     def _item(self, item: Item) -> Mapping[str, Any]:
-        """The row of an item, which is kept."""
+        """Observe and judge an item, keep its row and return it."""
         self._watch()
         self._say(item.name)
         found = self._observed(item)
         if not item.replaces:
-            self._watch()  # what an engine answered as it ended says nothing
+            self._watch()  # an answer of an engine that was ending proves nothing
         self.seen["rows"].append(found)
         self._say(f"{item.name} {found['verdict'].replace('_', ' ')}: {found['reason']}")
         return found
@@ -193,7 +195,7 @@ class Gate:
             why = problem or "nothing was answered"
             self._end("unserved", f"the canary failed after the gate ({why}); `b70ctl verify` replaces the engine")
 
-    # -- the items, each by the name of its own: what was observed
+    # -- what each item observes, in a method that has the item's name
 
     def see_models(self) -> Mapping[str, Any]:
         engine = self.profile.engine
@@ -214,7 +216,7 @@ class Gate:
         return {"cases": [self._asked(case) for case in asking.pictures(self.profile)]}
 
     def _asked(self, case: CanaryCase) -> dict[str, Any]:
-        """A case as a client asks it: once, through the frontdoor."""
+        """Ask a case as a client does: once, through the frontdoor."""
         begun = self.host.monotonic()
         body = canaries.salted(self.profile, canaries.payload(self.profile, case), self._salt())
         reply = self.host.post("frontdoor", canaries.PATH, body)
@@ -234,7 +236,7 @@ class Gate:
         }
 
     def _canary(self) -> tuple[Sequence[CanaryResult], str]:
-        """The canary with all repeats. Its answers are what the restart is compared with."""
+        """Ask the canary with all repeats. The answers after the restart are compared with these."""
         results, problem = self.host.canary(self.plan.canary_repeats)
         self._results = results
         passed = not problem and bool(results) and all(result.passed for result in results)
@@ -242,7 +244,7 @@ class Gate:
         return results, problem
 
     def _before(self) -> Sequence[CanaryResult]:
-        """The answers before anything is restarted; a canary that is answered wrongly leads no further."""
+        """Return the answers from before the restart; raise Unmeasured if the canary does not pass."""
         if not self._results:
             self._canary()
         if not self.seen["before"]["ok"]:
@@ -311,7 +313,7 @@ class Gate:
                 self._heed()
             return all_begun
 
-        # Nobody waits for their ends.
+        # Nobody waits for these answers to end.
         bodies = [self._completion(*self._long_answer(self._context())) for _number in range(count)]
         before = self._quiet()
         streams = self._streams(bodies, look)
@@ -339,7 +341,7 @@ class Gate:
         before, rows = self._quiet(), []
         for tokens in items.lengths(context):
             self._say(f"ttft: {tokens} tokens")
-            # One token alone may have no text of its own.
+            # A single token may have no text of its own.
             one = self._streams([self._completion(tokens, _FEW_TOKENS)], self._look)[0]
             figures = {"counted_tokens": one.prompt_tokens, "ttft_s": asking.rounded(one.ttft_s)}
             rows.append({"tokens": tokens, **figures, "error": one.error})
@@ -368,7 +370,7 @@ class Gate:
         context = self._context()
         prompt = min(self.plan.prompt_tokens, context // 2)
         output = min(self.plan.output_tokens, context - prompt, self._cap())
-        # The first requests of a kind are slow for reasons that no client meets later.
+        # The first requests of a kind are slow for reasons that later requests do not have.
         before, sent = self._quiet(), 1
         self._streams([self._completion(prompt, output)], self._look)
         steps = []
@@ -387,7 +389,7 @@ class Gate:
         before = {one.name: one for one in self._before() if one.name != BURST}
         done = self.host.restart()
         after = {one.name: one for one in done.results if one.name != BURST and one.profile == self.profile.name}
-        # What varies by itself from one repeat to the next can't be held to one answer.
+        # A case whose answer varies from one repeat to the next can't be compared.
         varying = {one.name for one in (*before.values(), *after.values()) if not one.steady}
         steady = [name for name, one in before.items() if one.sha256 and name not in varying]
         rows = [
@@ -410,7 +412,7 @@ class Gate:
     # -- what they share
 
     def _heed(self) -> None:
-        """Look now and then whether the slot is the one that was begun with; what this raises cuts the connections."""
+        """Check at most once a second that the engine is still the same; what this raises cuts the connections."""
         if self.host.monotonic() - self._looked >= _LOOK_S:
             self._watch()
 
@@ -419,21 +421,21 @@ class Gate:
         return False
 
     def _streams(self, bodies: Sequence[Mapping[str, Any]], look: Callable[[bool], bool]) -> list[Stream]:
-        # Both looks take time, and a short answer would end meanwhile.
+        # Watch now, so that `look` need not do it at once: a short answer would end meanwhile.
         self._watch()
         found = self.host.streams(bodies, look)
         self._watch()
         return found
 
     def _door(self) -> Mapping[str, Any]:
-        """The `frontdoor` part of its /status; empty where it does not tell."""
+        """Return the `frontdoor` part of the frontdoor's /status; empty if it can't be read."""
         with suppress(ValueError, LookupError, TypeError):
             part = json.loads(self.host.get("frontdoor", "/status").text)["frontdoor"]
             return part if isinstance(part, Mapping) else {}
         return {}
 
     def _quiet(self) -> Mapping[str, Any]:
-        """The frontdoor's counts once no generation runs, or as they are when that was waited for in vain."""
+        """Wait at most `quiet_s` until no generation runs, and return the frontdoor's counts."""
         ends = self.host.monotonic() + self.plan.quiet_s
         while (door := self._door()).get("active_generations") != 0 and self.host.monotonic() < ends:
             self._say("waiting for requests of other clients")
@@ -442,7 +444,7 @@ class Gate:
         return door
 
     def _others(self, before: Mapping[str, Any], sent: int) -> dict[str, Any]:
-        """What other clients asked since: their generations then, and their requests meanwhile."""
+        """Return the generations of other clients at `before`, and their requests since then."""
         key, active = "total_generation_requests", before.get("active_generations")
         first, last = before.get(key), self._door().get(key)
         counted = last - first - sent if isinstance(first, int) and isinstance(last, int) else None
@@ -461,12 +463,15 @@ class Gate:
         return self.profile.frontdoor.max_tokens_cap or self._context()
 
     def _long_answer(self, most: int = _MOST_TOKENS) -> tuple[int, int]:
-        """(tokens of a short prompt, tokens of an answer that is still under way when all have begun)."""
+        """Return the tokens of a short prompt, and of an answer that is still under way when all have begun."""
         prompt = min(16, self._context() // 4)
         return prompt, min(most, self._context() - prompt, self._cap())
 
     def _completion(self, tokens: int, output: int) -> dict[str, Any]:
-        """A streamed completion of so many tokens, which no cache holds; on vLLM its answer has exactly `output`."""
+        """Return a streamed completion whose prompt has so many tokens and is in no cache.
+
+        On vLLM its answer has exactly `output` tokens.
+        """
         prompt = self._prompt(tokens)
         body = asking.completion(self.profile, prompt, output)
         return canaries.salted(self.profile, body, self._salt())
@@ -486,5 +491,5 @@ class Gate:
 
 
 def hashes(results: Sequence[CanaryResult]) -> dict[str, str]:
-    """Case to hash, where it can be compared: not what is asked at once, nor what the repeats answer differently."""
+    """Return the hash of each case that can be compared: not of the burst, nor of cases whose repeats differ."""
     return {one.name: one.sha256 for one in results if one.sha256 and one.steady and one.name != BURST}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the gate does on its host: see gate.Host."""
+"""The gate's effects on its host; see gate.Host."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from .items import Plan
 
 _LOCK_LIMIT_S = 600.0
 _LOOK_S = 1.0
-_GET_LIMIT_S = 5.0  # no look is taken meanwhile, and systemd kills what heeds no signal
+_GET_LIMIT_S = 5.0  # the slot is not watched meanwhile, and systemd kills a process that heeds no signal
 
 
 class SlotHost:
-    """key: of a client of the frontdoor, or empty."""
+    """The host of a gate. key: that of a client of the frontdoor, or empty."""
 
     def __init__(self, told: Commission, watched: watching.Served, plan: Plan, key: str) -> None:
         self._told, self._fx, self._layout, self._watched = told, told.fx, told.layout, watched
@@ -63,11 +63,15 @@ class SlotHost:
             if found is None:
                 return self._closed()
         except SlotFault:
-            return None  # systemd gave no answer: the next look tells
+            return None  # systemd gave no answer; the next look will tell
         return found.how, found.why
 
     def _closed(self) -> tuple[str, str] | None:
-        """A switch closes the frontdoor and drains it before it stops the engine: what is asked then is in its way."""
+        """Return why the slot is closed, or None.
+
+        A switch closes the frontdoor and drains it before it stops the engine; requests of the gate would be in its
+        way.
+        """
         state = read_state(self._fx, self._layout)
         if state is not None and (state.phase != "serving" or not state.open):
             return "replaced", f"slot {self._layout.slot} is closed: {state.reason or state.phase}"
@@ -82,7 +86,7 @@ class SlotHost:
         return replace(self._ways[way], limit_s=_GET_LIMIT_S).get(path)
 
     def post(self, way: str, path: str, body: Mapping[str, Any]) -> Reply:
-        """While the answer is waited for, the slot is looked at, and this process may be told to end."""
+        """Post a request. While waiting for the answer, watch the slot and heed a signal to end."""
         replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
         ask = self._ways[way]
         threading.Thread(target=lambda: replies.put(ask.post(path, body)), daemon=True).start()
@@ -116,7 +120,7 @@ class SlotHost:
         try:
             found = watching.served(self._fx, self._layout)
             served = outcome.verified and found.profile.name == before.profile.name
-            # Also after a way back: what is served now is what is looked after.
+            # Even if the switch went back, watch what is served now.
             self._watched = found if found.profile.name == before.profile.name else before
         except SlotFault:
             pass
@@ -147,7 +151,7 @@ class SlotHost:
         return Expected(source, hashes, requests)
 
     def _recorded(self, other: Profile) -> tuple[str, Mapping[str, str]]:
-        """The newest good record of a profile as it is now, and its answers."""
+        """Return the source and the answers of the newest good record of a profile as it is now; both may be empty."""
         store = Store(self._told.given["records_dir"])
         for row in store.rows(profile=other.name):
             if row["verdict"] != "passed" or row["fingerprint"] != other.fingerprint:

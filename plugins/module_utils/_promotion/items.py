@@ -1,10 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The items of the gate: to whom each applies, and the verdict on what was observed. Pure.
+"""The items of the gate: which profiles each applies to, and the verdict on what was observed. Pure.
 
-A verdict is (whether it passes, why); None in place of the first: the observation can't be judged. Nothing passes by
-default: what is missing in an observation fails the item.
+A verdict is (whether the item passes, why). None in place of the first means that the observation can't be judged.
+Nothing passes by default: an item whose observation lacks something fails.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Observed = Mapping[str, Any]
 Verdict = tuple["bool | None", str]
 
 PASSED, FAILED, NOT_APPLICABLE = "passed", "failed", "not_applicable"
-UNFINISHED = "unfinished"  # a whole gate, never an item
-LONG = (16384, 32768)  # tokens of the prompts whose first token is waited for, beside one near the limit
+UNFINISHED = "unfinished"  # of a whole gate, never of an item
+LONG = (16384, 32768)  # tokens of the prompts of the item ttft, besides one near the limit
 NEAR = 32  # tokens that the prompt near the limit leaves free
 BUSY = "busy"
 
@@ -33,12 +33,12 @@ class Plan:
 
     :param items: names of the items to run; empty for all of them.
     :param canary_repeats: how often each case of the canary is asked.
-    :param refusal_limit_s: a request too many is refused within this time.
-    :param cancel_limit_s: the permits of clients that left are free within this time.
-    :param warm_share: the most of a cold prompt's time to the first token that a warm one takes. It decides only where
+    :param refusal_limit_s: one request too many must be refused within this time.
+    :param cancel_limit_s: the permits of clients that left must be free within this time.
+    :param warm_share: the most of a cold prompt's time to the first token that a warm one may take. It decides only if
         the engine does not count what it takes from its cache.
     :param prompt_tokens: of each request of the ladder, as far as the context has room; output_tokens likewise.
-    :param quiet_s: how long requests of other clients are waited for before an item that they would disturb.
+    :param quiet_s: how long an item that other clients would disturb waits for their requests to end.
     """
 
     items: tuple[str, ...] = ()
@@ -57,9 +57,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Item:
-    """One item. applies: empty, or why a profile has no such item. vital: what follows means nothing if it fails.
+    """One item.
 
-    replaces: it replaces the engine itself, so another process after it is no sign of somebody else.
+    :param applies: returns why a profile has no such item; empty if it has.
+    :param vital: if this item fails, the ones after it mean nothing.
+    :param replaces: the item itself replaces the engine, so a new process after it is no disturbance.
     """
 
     name: str
@@ -91,7 +93,7 @@ def _claims(profile: Profile) -> str:
 
 
 def others(observed: Observed) -> str:
-    """Why requests of other clients make the observation worthless, or ""."""
+    """Return why requests of other clients make the observation worthless, or ""."""
     found = observed.get("others")
     if not found or not all(isinstance(found.get(key), int) for key in ("active", "requests")):
         return "the frontdoor's /status did not tell whether other clients use the host"
@@ -164,8 +166,10 @@ def _logprobs(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
 
 
 def _limit(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
-    """A prompt one token over the limit is refused by 400 that names the limit, on both ways. One that leaves room for
-    one token of an answer is answered, so the limit is where the profile says.
+    """Check that the limit is where the profile says.
+
+    A prompt one token over the limit is refused on both ways, with a 400 that names the limit. A prompt that leaves
+    room for one token of an answer is answered.
     """
     rows, limit = observed.get("requests") or [], observed.get("max_model_len") or 0
     inside = [row for row in rows if row["prompt_tokens"] == limit - 1]
@@ -236,7 +240,7 @@ def _cancel(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
 
 
 def lengths(context: int) -> list[int]:
-    """Tokens of the long prompts that fit: 16K, 32K and one near the limit."""
+    """Return the tokens of the long prompts that fit: 16K, 32K and one near the limit."""
     near = context - NEAR
     return [*(length for length in LONG if length < near), near] if near > 0 else []
 
@@ -316,7 +320,7 @@ def _accuracy(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
     return score >= least, shown
 
 
-# In this order: what makes the rest meaningless first, what takes long last.
+# Items whose failure makes the rest meaningless come first, slow ones last.
 ITEMS = (
     Item("models", "the models endpoint shows the id and the context length of the profile", _models, vital=True),
     Item("text", "a question is answered with text", _text, _writes),
@@ -342,7 +346,7 @@ NAMES = tuple(item.name for item in ITEMS)
 
 
 def chosen(plan: Plan) -> list[Item]:
-    """The items to run, in their order; raises ValueError that names what there is."""
+    """Return the items to run, in order; raise ValueError, which lists the known names, if one is unknown."""
     unknown = [name for name in plan.items if name not in NAMES]
     if unknown:
         raise ValueError(f"the gate has no item {', '.join(unknown)}; its items are {', '.join(NAMES)}")
@@ -350,7 +354,7 @@ def chosen(plan: Plan) -> list[Item]:
 
 
 def row(item: Item, profile: Profile, plan: Plan, observed: Observed) -> dict[str, Any]:
-    """The row of an item for the record, by what was observed."""
+    """Judge what was observed of an item, and return its row for the record."""
     passed, why = item.judge(profile, plan, observed)
     if passed is None:
         return unmeasured(item, why, observed)
@@ -362,16 +366,16 @@ def left_out(item: Item, reason: str) -> dict[str, Any]:
 
 
 def unmeasured(item: Item, reason: str, observed: Observed) -> dict[str, Any]:
-    """It has failed, but shows nothing against the profile."""
+    """Return the row of an item that was not measured: it has failed, but shows nothing against the profile."""
     why = f"could not be measured: {reason}"
     return {"item": item.name, "verdict": FAILED, "reason": why, "measured": False, "observed": dict(observed)}
 
 
 def conclude(plan: Plan, rows: Sequence[Observed], ended: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """(passed, failed or unfinished; why, one sentence each) of a gate.
+    """Return a gate's verdict (passed, failed or unfinished) and the reasons, one sentence each.
 
-    Only a whole gate passes, and only a whole one that has shown something against the profile fails: the last of these
-    decides what is production.
+    Only a gate with all items can pass or fail, and it fails only if it has shown something against the profile. The
+    last gate that passed or failed decides what is production.
     """
     wrong = [f"{one['item']}: {one['reason']}" for one in rows if one["verdict"] == FAILED]
     against = any(one["verdict"] == FAILED and one.get("measured", True) for one in rows)
@@ -391,7 +395,7 @@ def conclude(plan: Plan, rows: Sequence[Observed], ended: Mapping[str, Any]) -> 
 
 
 def summary(rows: Sequence[Observed]) -> str:
-    """One line for lists of records."""
+    """Return one line for lists of records."""
     found = {name: sum(one["verdict"] == name for one in rows) for name in (PASSED, FAILED, NOT_APPLICABLE)}
     parts = [f"{found[PASSED]} of {len(NAMES)} items passed"]
     parts += [f"{found[FAILED]} failed"] if found[FAILED] else []

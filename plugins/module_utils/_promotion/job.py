@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The production gate as a unit of the host. It is root: it restarts the engine once, as a switch does."""
+"""The production gate as a unit of the host. It runs as root: it restarts the engine once, as a switch does."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class PromotionJob(RecordedJob):
         return found
 
     def _foreseen(self) -> list[str]:
-        """What would be run now; raises WorkError where nothing would."""
+        """Return what would run now; raise WorkError if no gate would begin."""
         layout = layout_of(self.params)
         try:
             self.exclude(layout)
@@ -130,9 +130,9 @@ def _plan_of(given: Mapping[str, Any]) -> Plan:
 
 
 def main(folder: str) -> None:
-    """Run the gate as the folder's file says. Runs in the unit."""
+    """Run the gate that the folder's file describes. Called in the unit."""
     told = commission(folder)
-    key = told.work.secret()  # first, so that it leaves the disk whatever comes
+    key = told.work.secret()  # first, so that the key leaves the disk whatever happens
     given, plan = told.given, _plan_of(told.given)
     profile = load_standing(told.fx, told.layout, given["profile"])
     watched = watching.Served(profile, given["invocation_id"], given["restarts"], "")

@@ -1,11 +1,11 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The questions that a served model is asked for its accuracy, where the profile has none of its own. Pure.
+"""The questions that test the accuracy of a served model whose profile has none of its own. Pure.
 
-All are made here, from a seed and short lists of words, so nothing is downloaded and every host asks the same. They
-are easy for a sound model of 7B and more, and varied enough that damaged weights, a wrong template or a broken kernel
-shows: numbers, letters and words, short and longer contexts.
+All are made here, from a seed and short lists of words, so nothing is downloaded and every host asks the same. They are
+easy for a sound model of 7B or more, and varied enough that damaged weights, a wrong template or a broken kernel shows:
+numbers, letters and words, short and longer contexts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WORDS = (
 ).split()
 _DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 _MONTHS = "January February March April May June July August September October November December".split()
-# No word is of two kinds: copper would be a colour as well.
+# No word belongs to two kinds; copper, for example, would also be a colour.
 KINDS: Mapping[str, tuple[str, ...]] = {
     "an animal": ("horse", "dog", "elephant", "rabbit", "tiger", "sheep", "wolf"),
     "a fruit": ("banana", "apple", "grape", "pear", "kiwi", "mango", "pineapple"),
@@ -49,7 +49,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 
 
 def usual() -> tuple[Question, ...]:
-    """Return the questions of every profile that has none of its own."""
+    """Return the questions for profiles that have none of their own."""
     return tuple(
         Question(task, *make(random.Random(f"{SEED} {task} {number}"), number))
         for task, make in _TASKS.items()
@@ -89,7 +89,10 @@ def _choice(rng: random.Random, number: int) -> tuple[str, str]:
 
 
 def _people(rng: random.Random, number: int, count: int) -> tuple[str, list[str]]:
-    """The right one, and all in any order. Each is the right one once, so a task's answers are all its choices."""
+    """Return the person who is the answer, and all persons in random order.
+
+    Each name is the answer of some question, so a task's answers are all its choices.
+    """
     right = NAMES[number % len(NAMES)]
     names = [right, *rng.sample([name for name in NAMES if name != right], count - 1)]
     rng.shuffle(names)

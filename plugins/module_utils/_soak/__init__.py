@@ -1,4 +1,4 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A soak: the canary and load in cycles for hours, what went wrong, and the verdict on it."""
+"""A soak: the canary and load in cycles for hours, the anomalies, and the verdict."""

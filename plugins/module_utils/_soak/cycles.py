@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The soak itself: cycles until the deadline, and after each step all that was seen so far is kept."""
+"""The soak itself: cycles until the deadline. After each step, everything seen so far is saved."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 from .judging import PERSISTENT, Plan, classify, next_step
 
-LOOK_S = 15.0  # between two cycles, so often it is looked whether the engine is still there
+LOOK_S = 15.0  # how often, between two cycles, the soak checks that the engine is still there
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One case of the canary, as it was answered."""
+    """The answer to one case of the canary."""
 
     case: str
     right: bool
@@ -28,7 +28,7 @@ class Answer:
 
 
 class Host(Protocol):
-    """What a soak does on its host."""
+    """What a soak can do on its host."""
 
     def monotonic(self) -> float: ...
 
@@ -37,26 +37,26 @@ class Host(Protocol):
     def sleep(self, seconds: float) -> None: ...
 
     def gone(self) -> tuple[str, str] | None:
-        """(how, why) the engine is not served any more, or None."""
+        """Return (how, why) the engine is no longer served, or None."""
 
     def ask(self, only: Collection[str] = (), repeats: int | None = None) -> Sequence[Answer]:
-        """The canary's answers. One that could not be asked is a wrong answer of the case that stands for it."""
+        """Return the canary's answers. If it could not be asked, the case that stands for it has a wrong answer."""
 
     def load(self, number: int) -> Mapping[str, Any] | None:
-        """Puts the load of a cycle on the engine; its figures, or None where there is no such load."""
+        """Put the load of a cycle on the engine; return its figures, or None if there is no load."""
 
     def save(self, seen: Mapping[str, Any]) -> None:
-        """Keeps what was seen so far."""
+        """Save what was seen so far."""
 
 
 def nothing_seen() -> dict[str, Any]:
-    """What a soak has seen before its first cycle. first, last: what the canary answered then."""
+    """Return what a soak has seen before its first cycle. first, last: the canary's first and last answers."""
     return {"cycles": [], "anomalies": [], "now": "", "first": None, "last": None, "ended": None}
 
 
 @dataclass
 class Soak:
-    """seen: what becomes the record: cycles, anomalies, how it ended; `now` says what is done at this moment."""
+    """A soak. seen: what becomes the record: cycles, anomalies and how it ended; `now` says what is being done."""
 
     host: Host
     plan: Plan
@@ -78,12 +78,12 @@ class Soak:
         self._say("")
 
     def break_off(self, how: str, why: str) -> None:
-        """Somebody ended it, or it cannot go on: what was seen until now stays."""
+        """End the soak early, because somebody ended it or it can't go on. What was seen so far stays."""
         self._end(how, why)
         self._say("")
 
     def _end(self, how: str, why: str) -> None:
-        """The first cause counts."""
+        """Note why the soak ended. Only the first cause counts."""
         self.seen["ended"] = self.seen["ended"] or {"how": how, "why": why, "at": self._now()}
 
     def _now(self) -> str:
@@ -100,7 +100,7 @@ class Soak:
         return found is None
 
     def _wait(self, until: float, what: str) -> None:
-        """Sleep exactly until then; end early with the engine."""
+        """Sleep exactly until then, or until the engine is gone."""
         if until > self.host.monotonic():
             self._say(f"waiting for {what}")
         while (left := until - self.host.monotonic()) > 0 and self._still_there():
@@ -140,7 +140,7 @@ class Soak:
         return round(self.host.monotonic() - begun, 3)
 
     def _look_into(self, answer: Answer, number: int) -> None:
-        """Ask the case again at once, then in a row, and say what its wrong answer was."""
+        """Ask the case again, first at once and then under stress, and classify its wrong answer."""
         anomalies, case = self.seen["anomalies"], answer.case
         row: dict[str, Any] = {
             "cycle": number,
@@ -153,7 +153,7 @@ class Soak:
         reruns = self._again(case, self.plan.reruns, f"cycle {number}: {case} was wrong, asking again")
         stress = self._again(case, self.plan.stress, f"cycle {number}: {case} under stress")
         earlier = sum(other["case"] == case for other in anomalies)
-        # Answers that an engine gave as it ended say nothing of its answers.
+        # Answers of an engine that was ending prove nothing.
         kind = classify(reruns, stress, earlier) if self.seen["ended"] is None else classify((), (), 0)
         asked = {"reruns": len(reruns), "reruns_ok": sum(reruns), "stress": len(stress), "stress_ok": sum(stress)}
         anomalies.append({**row, **asked, "class": kind})
@@ -168,7 +168,7 @@ class Soak:
                 break
             self._say(f"{what}, {number} of {times}")
             found = {answer.case: answer.right for answer in self.host.ask((case,), 1)}
-            # A case without an answer of its own is one that stands for the whole canary, or could not be asked.
+            # A case without an answer of its own stands for the whole canary, or could not be asked.
             answers.append(found.get(case, all(found.values())))
             if not answers[-1]:
                 self._still_there()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A soak of the engine that is served. The unit measures, and has no rights but those of the engine's user."""
+"""A soak of the engine that is served. Its unit only measures, and has no rights beyond those of the engine's user."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .cycles import Answer, Soak, nothing_seen
 from .judging import Plan
 
 ENGINE = "engine"  # the case that stands for a canary that could not be asked
-_MARGIN_S = 4 * 3600  # a soak ends by itself; this bounds one that hangs
-# Its own figures are to be those of the engine, not of a client that waits for a processor.
+_MARGIN_S = 4 * 3600  # a soak ends by itself; this stops one that hangs
+# Its figures must be those of the engine, not of a client that waits for a processor.
 _PROPERTIES = {
     "KillMode": "mixed",
     "CollectMode": "inactive-or-failed",
@@ -37,7 +37,7 @@ _PROPERTIES = {
 
 
 def plan_of(params: Mapping[str, Any], concurrency: int) -> Plan:
-    """The plan that the module's options describe. concurrency: of the profile, where none is named."""
+    """Return the plan that the module's options describe. concurrency: the profile's, for options that name none."""
     values = {key: params[key] for key in Plan.__dataclass_fields__ if key in params}
     values["concurrency"] = values["concurrency"] or concurrency
     for key in ("duration", "interval"):
@@ -101,7 +101,7 @@ class SoakJob(RecordedJob):
 
 
 class SlotHost:
-    """What a soak does on this host: see cycles.Host."""
+    """A soak's effects on this host; see cycles.Host."""
 
     def __init__(self, told: Commission, watched: watching.Served, plan: Plan) -> None:
         self._fx, self._layout, self._work = told.fx, told.layout, told.work
@@ -120,7 +120,7 @@ class SlotHost:
         try:
             found = watching.gone(self._fx, self._layout, self._watched)
         except SlotFault:
-            return None  # systemd gave no answer: the next look tells
+            return None  # systemd gave no answer; the next look will tell
         return None if found is None else (found.how, found.why)
 
     def ask(self, only: Collection[str] = (), repeats: int | None = None) -> Sequence[Answer]:
@@ -139,7 +139,7 @@ class SlotHost:
 
 
 def main(folder: str) -> None:
-    """Soak as the folder's file says. Runs in the unit."""
+    """Run the soak that the folder's file describes. Called in the unit."""
     told = commission(folder)
     given, plan = told.given, Plan(**told.given["plan"])
     profile = load_standing(told.fx, told.layout, given["profile"])

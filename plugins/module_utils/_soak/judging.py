@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a soak is asked to do, when its cycles begin, and what its anomalies and figures mean. Pure."""
+"""A soak's plan, when its cycles begin, and what its anomalies and figures mean. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 class Plan:
     """One soak. Times are seconds.
 
-    :param reruns: how often a case that was answered wrongly is asked at once.
+    :param reruns: how often a case with a wrong answer is asked again at once.
     :param stress: how often it is asked after that.
-    :param concurrency: requests of a cycle's load, all at once.
-    :param baseline_cycles: the first cycles, whose median rate is what later cycles are compared with.
-    :param min_speed_share: of that rate, below which a cycle is too slow; 0 compares nothing.
+    :param concurrency: the requests in the load of a cycle, all at once.
+    :param baseline_cycles: the number of first cycles whose median rate later cycles are compared with.
+    :param min_speed_share: the share of that rate below which a cycle is too slow; 0 compares nothing.
     """
 
     duration_s: float
@@ -46,14 +46,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Step:
-    """What follows, and the moment at which it does: another cycle, or the end."""
+    """What comes next, and when: another cycle, or the end."""
 
     at: float
     ends: bool = False
 
 
 def seconds_of(text: str) -> float:
-    """The seconds of ``8h``, ``90m``, ``1h30m`` or a number; raises ValueError naming what can be written."""
+    """Return the seconds of ``8h``, ``90m``, ``1h30m`` or a number; raise ValueError, which names these forms."""
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
     whole = "".join(number + unit for number, unit in parts)
     if parts and whole == text:
@@ -68,14 +68,17 @@ def seconds_of(text: str) -> float:
 
 
 def next_step(now: float, last_began: float | None, interval_s: float, deadline: float) -> Step:
-    """A cycle begins an interval after the one before began, or at once where that took longer; none at the deadline
-    or after it."""
+    """Return the next step.
+
+    A cycle begins an interval after the previous one began, or at once if that took longer. None begins at the deadline
+    or after it.
+    """
     begins = now if last_began is None else max(now, last_began + interval_s)
     return Step(max(now, deadline), ends=True) if begins >= deadline else Step(begins)
 
 
 def classify(reruns: Sequence[bool], stress: Sequence[bool], earlier: int) -> str:
-    """What a wrong answer is, by the answers to the same case after it (True: right).
+    """Return the class of a wrong answer, from the later answers to the same case (True: right).
 
     isolated: wrong once and never again. repeated: wrong again, now or in another cycle. persistent: never right again.
 
@@ -90,7 +93,7 @@ def classify(reruns: Sequence[bool], stress: Sequence[bool], earlier: int) -> st
 
 
 def reference(cycles: Sequence[Mapping[str, Any]], count: int) -> float | None:
-    """The median rate of the first cycles that have one, or None before there are so many."""
+    """Return the median rate of the first `count` cycles that have a rate; None if there are fewer."""
     rates = [cycle["load"]["tok_s"] for cycle in cycles if _rate(cycle) is not None][:count]
     return round(statistics.median(rates), 2) if len(rates) == count else None
 
@@ -105,13 +108,13 @@ def counts(anomalies: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def judge(plan: Plan, seen: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """(passed, failed or unfinished; why, one sentence each), of what was seen: its cycles, anomalies and end."""
+    """Return the verdict (passed, failed or unfinished) on what was seen, and the reasons, one sentence each."""
     wrong: list[str] = []
     cycles, ended = seen["cycles"], seen["ended"]
     found = counts(seen["anomalies"])
     most = {ISOLATED: plan.max_isolated, REPEATED: plan.max_repeated, PERSISTENT: plan.max_persistent}
     if ended["how"] == "deadline":
-        most[UNCLASSIFIED] = 0  # the engine did not end: nobody asked again
+        most[UNCLASSIFIED] = 0  # the engine was there to the end, and nobody asked again
     for name, limit in most.items():
         if found[name] > limit:
             first = next(row for row in seen["anomalies"] if row["class"] == name)
@@ -152,7 +155,7 @@ def _in_words(found: Mapping[str, int]) -> str:
 
 
 def summary(plan: Plan, seen: Mapping[str, Any]) -> str:
-    """One line for lists of records."""
+    """Return one line for lists of records."""
     usual = reference(seen["cycles"], plan.baseline_cycles)
     rates = [rate for cycle in seen["cycles"] if (rate := _rate(cycle)) is not None]
     speed = f", {min(rates):g} to {max(rates):g} tok/s" if rates else ""

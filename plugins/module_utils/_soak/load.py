@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The load of a cycle: requests of one size, all at once, and their figures. Pure but for the sending."""
+"""The load of a cycle: requests of one size, all at once, and their figures. Only `send` is not pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORDS = ("satin", "cobalt", "orbit", "maple", "ember", "lagoon", "quartz", "thi
 
 
 def bodies(profile: Profile, plan: Plan, number: int, salt: str) -> list[dict[str, Any]]:
-    """The requests of cycle `number`; none for a model that writes no text. No prompt is in the prefix cache."""
+    """Return the requests of cycle `number`; none if the model writes no text. No prompt is in the prefix cache."""
     if profile.engine.task != "generate":
         return []
     words, room = plan.prompt_words, plan.output_tokens
@@ -45,7 +45,7 @@ def bodies(profile: Profile, plan: Plan, number: int, salt: str) -> list[dict[st
 
 
 def send(fx: Effects, profile: Profile, plan: Plan, number: int) -> Mapping[str, Any] | None:
-    """Send the load of a cycle to the engine, and wait for all answers. None where there is no load."""
+    """Send the load of a cycle to the engine, wait for all answers and return the figures; None if there is no load."""
     sent = bodies(profile, plan, number, f"soak-{fx.clock.monotonic():.6f}")
     if not sent:
         return None

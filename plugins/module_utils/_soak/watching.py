@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Questions to an engine that is served, for whoever watches it for hours: whatever it answers, nothing is changed."""
+"""Questions to a served engine, for work that watches it for hours. Whatever the answer, they change nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .._slot.types import Layout, Request, SlotFault, UnitState
 
 @dataclass(frozen=True)
 class Served:
-    """The engine processes that are served, verified. invocation_id: of each of them, one word each.
+    """The engine processes that are served and verified. invocation_id: that of each, one word each.
 
     restarts: how often systemd had restarted them.
     """
@@ -36,14 +36,14 @@ class Served:
 
 @dataclass(frozen=True)
 class Gone:
-    """Why the engine that was watched is not served any more. how: lost (a card), crashed or replaced."""
+    """Why the watched engine is no longer served. how: lost (a card), crashed or replaced."""
 
     how: str
     why: str
 
 
 def served(fx: Effects, layout: Layout) -> Served:
-    """The engine that is served and verified. Raises SlotFault where there is none."""
+    """Return the engine that is served and verified; raise SlotFault if there is none."""
     state, (units, _legacy) = read_state(fx, layout), slot_units(fx, layout)
     found = [unit for unit in units if state and unit.settled and unit.invocation_id in state.passed]
     if state is None or not found or not (state.open and state.verified):
@@ -60,7 +60,7 @@ def _invocations(units: Sequence[UnitState]) -> str:
 
 
 def gone(fx: Effects, layout: Layout, watched: Served) -> Gone | None:
-    """Whether the engine is another process by now, or the host is not to be trusted; None while all is as it was."""
+    """Return why the engine is another process or the host can't be trusted; None if all is as it was."""
     held = quarantine.read(fx, layout)
     if held is not None:
         return Gone("lost", held.published())
@@ -84,9 +84,9 @@ def gone(fx: Effects, layout: Layout, watched: Served) -> Gone | None:
 def ask(
     fx: Effects, layout: Layout, watched: Served, *, only: Collection[str] = (), repeats: int | None = None
 ) -> tuple[tuple[CanaryResult, ...], str]:
-    """(the results of the canary, why it could not be asked to its end or was answered wrongly; empty: it passed).
+    """Ask the canary. Return its results, and why it was not asked to its end or did not pass (empty: it passed).
 
-    :param only: names of the cases to ask; all of them where it is empty.
+    :param only: names of the cases to ask; all of them if it is empty.
     """
     request = Request(layout.slot, watched.profile.name, recheck=True, canary_repeats=repeats)
     run = Run(fx, layout, request, FrontdoorLink(fx, layout), Progress(fx, layout, "", os.getpid()))
@@ -108,7 +108,7 @@ def ask(
 
 
 def _with_cases(profile: Profile, only: Collection[str]) -> Profile:
-    """The profile with these cases. What is asked at once is made of the others, so with it all of them are asked."""
+    """Return the profile with these cases only. The burst is made of the other cases, so with it all are asked."""
     if BURST in only:
         return profile
     cases = tuple(case for case in profile.canary.cases if case.name in only)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Loads the whole catalogue: folders and inline profiles -> inheritance -> validation -> complete profiles."""
+"""Load the whole catalogue: folders and inline profiles -> inheritance -> validation -> complete profiles."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def load_catalogue(
         merged, origins = merge_chain(chain)
         files = origin_files(chain)
         for path, message in (*combination_faults(merged), *_stack_faults(merged, stacks)):
-            # A value that was inherited is wrong where it was written.
+            # An inherited value is wrong where it was written.
             problems.append(Problem(files.get(path, source.file), path, message))
         found[source.name] = (merged, origins, source.file, files)
     for name, (merged, _origins, file, files) in found.items():
@@ -170,7 +170,7 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
     routing = frontdoor.get("routing", {})
     settings, kind = engine.get("settings", {}), kind_of_engine(engine)
     modalities, task = profile.get("modalities", ["text"]), engine.get("task", "generate")
-    # What clients name is not what a remote engine calls it: the frontdoor replaces the one by the other.
+    # Clients name the model otherwise than a remote engine does, so the frontdoor replaces one name by the other.
     remote, name_here = _remote(engine.get("remote")), engine.get("served_model_name", name)
     active = frontdoor.get("max_active_generations") or kind.sequences(settings) or 1
     cases = [
@@ -260,7 +260,7 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
         "accuracy": {
             "threshold": accuracy.get("threshold", 0.8),
             "limit_s": accuracy.get("limit_s", 1800),
-            # None: what every profile is asked.
+            # None: the questions that every profile is asked.
             "questions": accuracy.get("questions"),
         },
         "notes": profile.get("notes", []),

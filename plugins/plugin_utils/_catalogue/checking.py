@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks a merged profile for what no schema can say: values that exclude each other, names that the slot owns."""
+"""Check a merged profile for what no schema can say: values that exclude each other, names that the slot owns."""
 
 from __future__ import annotations
 
@@ -182,14 +182,14 @@ def _reasoning(profile: Mapping[str, Any]) -> Iterator[Fault]:
         yield f"{where}.budget_tokens", words
 
 
-# What a canary case may be compared by, and the tasks that answer so.
+# How an answer in numbers may be compared, and the tasks with such answers.
 _ANSWERED_BY = {"vector": ("embed",), "order": ("embed", "score"), "classes": ("classify",)}
 _ONLY_WITH = {"dimension": "vector", "unit_norm": "vector", "labels": "classes", "one_label": "classes"}
 _OF_TEXT = ("prompt", "max_tokens", "long", "image", "tool", "schema")
 
 
 def _numbers(case: Mapping[str, Any], where: str, task: str) -> Iterator[Fault]:
-    """A canary case that is answered in numbers."""
+    """Yield the faults of a canary case that is answered in numbers."""
     compare = case["compare"]
     if "texts" not in case:
         yield f"{where}.texts", f"is missing; compare: {compare} needs it"
@@ -213,7 +213,7 @@ def _numbers(case: Mapping[str, Any], where: str, task: str) -> Iterator[Fault]:
 
 
 def _heard(case: Mapping[str, Any], where: str, task: str) -> Iterator[Fault]:
-    """A canary case that is answered with what was heard."""
+    """Yield the faults of a canary case that is answered with what was heard."""
     if "audio" not in case:
         yield f"{where}.audio", "is missing; compare: transcript needs it"
     for key in _OF_TEXT:
@@ -226,7 +226,7 @@ def _heard(case: Mapping[str, Any], where: str, task: str) -> Iterator[Fault]:
 
 
 def _written(case: Mapping[str, Any], where: str, task: str) -> Iterator[Fault]:
-    """A canary case that is answered in words, or with a call."""
+    """Yield the faults of a canary case that is answered in words, or with a call."""
     for key in ("prompt", "max_tokens"):
         if key not in case:
             yield f"{where}.{key}", "is missing"
@@ -280,7 +280,7 @@ def _canary(profile: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def cards_needed(profile: Mapping[str, Any]) -> int:
-    """Return how many cards all replicas of a profile need together; with ``per_card`` those of one."""
+    """Return how many cards all replicas of a profile need together; with ``per_card``, how many one replica needs."""
     cards, replicas = profile.get("cards") or 0, profile.get("replicas") or 1
     return int(cards) if replicas == PER_CARD else int(cards) * int(replicas)
 
@@ -319,7 +319,7 @@ def workers_of(settings: Mapping[str, Any]) -> int:
 
 
 def _nodes(profile: Mapping[str, Any]) -> Iterator[Fault]:
-    """What an engine over several hosts needs, and what it does not do."""
+    """Yield what an engine over several hosts lacks, and what it can't do."""
     nodes, kind = profile.get("nodes") or 1, _kind(profile)
     settings = value_at(profile, "engine.settings") or {}
     if nodes == 1:
@@ -343,7 +343,7 @@ def _nodes(profile: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _of_kind(profile: Mapping[str, Any]) -> Iterator[Fault]:
-    """What the profile's kind of engine does not do."""
+    """Yield what the profile's kind of engine can't do."""
     engine, kind = profile.get("engine") or {}, _kind(profile)
     task = engine.get("task") or "generate"
     if task not in kind.tasks:
@@ -369,7 +369,7 @@ def _of_kind(profile: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _warmup(profile: Mapping[str, Any]) -> Iterator[Fault]:
-    """Requests that an engine can't take as they are written would fail every switch."""
+    """Yield requests that the engine can't take as they are written: they would fail every switch."""
     shapes, kind = value_at(profile, "warmup.shapes") or [], _kind(profile)
     settings, task = value_at(profile, "engine.settings") or {}, value_at(profile, "engine.task") or "generate"
     if shapes and kind.remote:
@@ -393,7 +393,7 @@ _OF_THIS_HOST = ("extra_args", "env", "online_quantization", "devices", "numa")
 
 
 def _remote(profile: Mapping[str, Any], kind: Kind) -> Iterator[Fault]:
-    """What only an engine elsewhere has, and what it has not."""
+    """Yield what only an engine elsewhere has, or can't have."""
     engine = profile.get("engine") or {}
     remote = engine.get("remote") or {}
     if not kind.remote:
@@ -510,7 +510,7 @@ def _texts(node: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _lacks(profile: Mapping[str, Any], companion: str, what: str) -> str:
-    """Return what a placeholder for a model beside the profile's own stands for, where that is missing; else empty."""
+    """Return the missing key that a placeholder for a model beside the profile's own stands for, or an empty string."""
     given = value_at(profile, f"model.{companion}")
     if not given:
         return f"model.{companion}"
@@ -556,7 +556,7 @@ _RULES: tuple[Callable[[Mapping[str, Any]], Iterator[Fault]], ...] = (
 
 
 def is_asked(case: Mapping[str, Any], profile: Mapping[str, Any]) -> bool:
-    """Return whether a profile gets a canary case: by its task, its modalities, and what it promises beside answers."""
+    """Return whether a profile is asked a canary case: by its task, its modalities, and what it claims to do."""
     settings, task = value_at(profile, "engine.settings") or {}, value_at(profile, "engine.task") or "generate"
     claims = {
         None: True,

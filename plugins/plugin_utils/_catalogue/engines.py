@@ -44,7 +44,7 @@ def versions(kind: str = DEFAULT.name) -> list[str]:
 
 @functools.cache
 def recorded(kind: str, key: str) -> tuple[Mapping[str, Any], ...]:
-    """Return what each recorded release of an engine says of one option; nothing for one that it lacks."""
+    """Return what each recorded release of an engine says of one option; an empty mapping for one that lacks it."""
     return tuple((table(kind, version) or {})["options"].get(key, {}) for version in versions(kind))
 
 
@@ -52,7 +52,7 @@ def setting_faults(settings: Mapping[str, Any], manifest: Mapping[str, Any]) -> 
     """Yield ``(path, message)`` for each setting that the release which a stack pins would refuse.
 
     :param settings: ``engine.settings`` of a merged profile, clean by the schema.
-    :param manifest: the stack; one whose release was not recorded yields nothing, its engine is asked on the host.
+    :param manifest: the stack. If its release was not recorded, nothing is yielded: its engine is asked on the host.
     """
     known = table_of(manifest)
     if known is None:

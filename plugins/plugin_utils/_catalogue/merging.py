@@ -14,7 +14,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table impor
 from .problems import Problem, did_you_mean
 
 ROOT = "_defaults"
-# What of an engine section means nothing to another kind of engine.
+# The keys of an engine section that mean nothing to another kind of engine.
 _OF_KIND = ("settings", "extra_args", "env", "kill_signal")
 # A variant is another experiment: what was found out about its parent says nothing about it.
 NOT_INHERITED = (
@@ -32,7 +32,7 @@ NOT_INHERITED = (
 
 @dataclass(frozen=True)
 class Source:
-    """One profile as written: its name, the file (or "b70_profiles") and the layer, later layers override earlier."""
+    """One profile as written: its name, the file (or "b70_profiles") and the layer. Later layers override earlier."""
 
     name: str
     file: str
@@ -128,7 +128,7 @@ def _copy(value: Any) -> Any:
 def merge_chain(chain: Sequence[Source]) -> tuple[dict[str, Any], dict[str, str]]:
     """Merge a chain (root first): the child wins, null deletes, lists replace, NOT_INHERITED comes from the last only.
 
-    Returns the merged mapping and ``{dotted path: name of the profile that wrote the value}``.
+    Return the merged mapping and ``{dotted path: name of the profile that wrote the value}``.
     """
     return _merged(chain, [source.name for source in chain])
 
@@ -136,7 +136,7 @@ def merge_chain(chain: Sequence[Source]) -> tuple[dict[str, Any], dict[str, str]
 def origin_files(chain: Sequence[Source]) -> dict[str, str]:
     """Return ``{dotted path: the file that the value of the merged chain is written in}``.
 
-    A name is not enough to find it: a profile that extends its own name stands in two files.
+    A name is not enough to find it: a profile that extends its own name is in two files.
     """
     return _merged(chain, [source.file for source in chain])[1]
 

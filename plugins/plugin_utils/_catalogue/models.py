@@ -41,7 +41,8 @@ def known_models(
 ) -> list[str]:
     """Return one line per model that fits, with its precisions, notes and the profiles that serve it, then the sources.
 
-    :param model: part of the name, case ignored; empty for all. The others likewise are one of the known, or empty.
+    :param model: part of the name, case ignored; empty for all.
+    :param precision: one that a list has; empty for all. category likewise.
     :raises ValueError: for a precision or category that no list has.
     """
     rows = [(row, whole) for whole in lists.values() for row in whole["models"]]

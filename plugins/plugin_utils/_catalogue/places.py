@@ -1,8 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Paths on a host that profiles and manifests speak of. A variable that points to none is a fault before a host is
-touched."""
+"""Paths on a host that profiles and manifests name.
+
+A variable that points to a path that no role makes is a fault, which is found before a host is touched.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def unmade_paths(value: str, python: Mapping[str, Any] | None = None) -> Iterato
 
 
 def weights_path(profile: Mapping[str, Any], models_dir: str) -> str:
-    """Return the absolute path of a profile's weights on the host; empty where the engine is elsewhere."""
+    """Return the absolute path of a profile's weights on the host; empty if the engine is elsewhere."""
     directory = str(profile["model"]["directory"] or "").rstrip("/")
     if not directory:
         return ""
@@ -53,7 +55,7 @@ def companion_paths(profile: Mapping[str, Any], models_dir: str) -> dict[str, st
 
 
 def files_of(profile: Mapping[str, Any]) -> list[str]:
-    """Return the files of a profile's model that its engine loads, as patterns; empty where it loads all of them."""
+    """Return the files of a profile's model that its engine loads, as patterns; empty if it loads all of them."""
     model = profile["model"]
     if not model.get("file"):
         return []

@@ -37,7 +37,8 @@ class CatalogueError(Exception):
 def closest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """Return up to ``count`` names of ``known`` that resemble ``name``, best first.
 
-    Names that hold every part of the given one come first, so that "gemma4-c8" finds the long name; then similar ones.
+    Names that contain every part of the given one come first, so that "gemma4-c8" finds the long name; then similar
+    ones.
     """
     lowered = {candidate.lower(): candidate for candidate in sorted(known)}
     wanted = str(name).lower()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads the YAML and JSON files of the catalogue: duplicate keys are faults, and a file is parsed once per change."""
+"""Read the YAML and JSON files of the catalogue. Duplicate keys are faults, and a file is parsed once per change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Unreadable(Exception):
 
 @functools.cache
 def _loader() -> Any:
-    # Imported on use: module_utils must stay importable where PyYAML is missing.
+    # Imported on use, so that the rest of this file works without PyYAML.
     import yaml
 
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -30,7 +30,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-# Turns captured graphs on and off, before the release that captures them by default and does not read it.
+# This variable turns captured graphs on and off, until the release that captures them by default and does not read it.
 _GRAPHS, _WITHOUT_IT = "VLLM_XPU_ENABLE_XPU_GRAPH", (0, 31)
 
 
@@ -39,11 +39,11 @@ def _is_number(value: Any) -> bool:
 
 
 def subject(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what rules speak of: a merged profile with all settings and variables that its engine gets.
+    """Return what rules are about: a merged profile with all settings and variables that its engine gets.
 
-    What is said of captured graphs has one place there, engine.settings.compilation_config, and so has what an engine
-    keeps of its KV cache in the host's memory: engine.settings.kv_offloading_size, in GiB. engine.workers is how many
-    cards compute one answer together.
+    Everything about captured graphs is in engine.settings.compilation_config, and the part of the KV cache that is kept
+    in the host's memory in engine.settings.kv_offloading_size, in GiB. engine.workers is how many cards compute one
+    answer together.
     """
     engine = dict(profile.get("engine") or {})
     derived = {key: value for key, (value, _path) in derived_settings(engine, manifest).items()}
@@ -68,13 +68,13 @@ def subject(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str
 
 
 def _workers(settings: Mapping[str, Any], *, experts: bool) -> int:
-    """Return how many cards talk to each other; replicas inside of an engine do where they share experts."""
+    """Return how many cards talk to each other. Replicas inside an engine do if they share experts."""
     sizes = [settings.get(f"{of}_parallel_size") for of in ("tensor", "pipeline", *(["data"] if experts else []))]
     return math.prod(int(size or 1) for size in sizes)
 
 
 def _found(whole: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Return ``{path: value}`` of what is there; a path that ends with * stands for all keys that begin so."""
+    """Return ``{path: value}`` of what is there; a path that ends with * stands for all keys with this beginning."""
     if not path.endswith("*"):
         value = value_at(whole, path)
         return {} if value is None else {path: value}
@@ -84,8 +84,10 @@ def _found(whole: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _holds(whole: Mapping[str, Any], path: str, condition: Mapping[str, Any]) -> bool:
-    """Return whether a condition holds. One entry of a list, or one key of several, is enough; an absent value meets
-    only present: false."""
+    """Return whether a condition holds.
+
+    One entry of a list, or one key of several, is enough. An absent value meets only present: false.
+    """
     found = list(_found(whole, path).values())
     value = (found if path.endswith("*") else found[0]) if found else condition.get("default")
     if "present" in condition and condition["present"] != (value is not None):
@@ -128,7 +130,7 @@ def rule_faults(
         yield path, f'breaks the rule "{rule["id"]}" of the stack {manifest["name"]}: {in_words(rule)}'
 
 
-# Where a profile writes what a path of `subject` is made from.
+# Where a profile writes the values that a path of `subject` is made from.
 _MADE_FROM = {"engine.workers": tuple(f"engine.settings.{of}_parallel_size" for of in ("data", "pipeline", "tensor"))}
 
 

@@ -1,11 +1,11 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks data against the subset of JSON Schema that the catalogue's schema files use, with messages for people.
+"""Check data against the subset of JSON Schema that the catalogue's schema files use, with messages for people.
 
 Understood: type, const, enum, properties, required, additionalProperties, propertyNames, items, minItems, uniqueItems,
-pattern, minLength, maxLength, minimum, maximum, exclusiveMinimum, if with then and else, and the annotation x-hint
-(a pattern in words).
+pattern, minLength, maxLength, minimum, maximum, exclusiveMinimum, if with then and else, and the annotation x-hint (a
+pattern in words).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .problems import did_you_mean
 
 Fault = tuple[str, str]
 
-_LARGEST = 1e300  # what is more becomes infinite when it is computed with
+_LARGEST = 1e300  # larger numbers become infinite in calculations
 _WORDS = {
     "string": "text",
     "integer": "a whole number",
@@ -98,7 +98,7 @@ def _text_faults(value: str, schema: Mapping[str, Any], path: str) -> Iterator[F
 
 
 def _number_faults(value: float, schema: Mapping[str, Any], path: str) -> Iterator[Fault]:
-    if not abs(value) <= _LARGEST:  # so is NaN, which is neither more nor less than anything
+    if not abs(value) <= _LARGEST:  # true of NaN, too, which is neither more nor less than anything
         yield path, "is no finite number"
         return
     if "minimum" in schema and value < schema["minimum"]:

@@ -32,11 +32,11 @@ NOT_IN_ID = (
     "based_on",
     "lock_file",
 )
-# The same of a patch: what it is for, and where it comes from if its digest says what it is. Without one its place in a
-# Git repository does: a commit and a path stand for the bytes there.
+# The same for a patch: what it is for, and where it comes from if its digest identifies it. Without a digest its place
+# in a Git repository does: a commit and a path stand for the bytes there.
 NOT_IN_PATCH = ("needed_by", "dropped_at", "upstream")
 PLACE_OF_PATCH = ("repo", "commit", "path", "encoding")
-# The same of a wheel: where it comes from.
+# The same for a wheel: where it comes from.
 NOT_IN_FIRST = ("index", "url")
 
 CMAKE_NEEDS = ("cmake", "ninja", "scikit-build-core")
@@ -44,11 +44,11 @@ NEEDED_TO_INSTALL = ("machines", "python", "disk_mib")
 # An image has its own Python, and nothing else is installed beside it.
 NEEDED_OF_IMAGE = ("machines", "disk_mib")
 NOT_OF_IMAGE = ("python", "first", "lock", "aliases", "sources", "build", "patches", "oneapi", "verify")
-# What of an image says which one it is, and how it is started; of two digests the first one counts.
+# What identifies an image, and how it is started. Of two digests the first one counts.
 IN_ID_OF_IMAGE = ("name", "program", "start", "debs")
 # What a stack says of itself, not of those that are based on it.
 NOT_INHERITED = ("name", "title", "description", "notes", "evidence", "installable", "reason", "based_on")
-# What another image takes of the one that it is based on.
+# What an image takes from the image that it is based on.
 KEPT_OF_IMAGE = ("name", "program", "start")
 # Lists of named things are merged by that name.
 NAMED_BY = {"sources": "name", "patches": "name", "aliases": "name", "first": "requirement", "rules": "id"}
@@ -101,8 +101,8 @@ def _without(item: Any, keys: Collection[str]) -> Any:
 def load_stacks(folders: Sequence[str | Path] = ()) -> dict[str, dict[str, Any]]:
     """Return ``{name: manifest}`` of the shipped folder and ``folders``, later ones win; raise CatalogueError.
 
-    Each manifest is complete, whatever it is based on, and gets ``source_file`` and, when it names a ``lock`` beside
-    the file that names it, ``lock_file`` and ``lock_sha256`` (64 hex digits).
+    Each manifest is complete, whatever it is based on. It gets ``source_file`` and, if it names a ``lock`` beside the
+    file that names it, ``lock_file`` and ``lock_sha256`` (64 hex digits).
     """
     problems: list[Problem] = []
     layers: list[dict[str, dict[str, Any]]] = []
@@ -131,7 +131,7 @@ def load_stacks(folders: Sequence[str | Path] = ()) -> dict[str, dict[str, Any]]
 
 
 def is_relay(manifest: Mapping[str, Any]) -> bool:
-    """Return whether it is a stack without an engine: what relays to one elsewhere is a package of the system."""
+    """Return whether a stack has no engine: the relay to an engine elsewhere is a package of the system."""
     return manifest.get("device") == "none"
 
 
@@ -204,7 +204,7 @@ def _merge_named(base: Sequence[Any], change: Sequence[Any], key: str) -> list[A
         label = _label(item, key)
         old = merged.get(label)
         merged[label] = item
-        # A requirement of another version takes nothing of the one that it replaces, least of all its digests.
+        # A requirement of another version takes nothing from the one that it replaces, least of all its digests.
         if isinstance(old, Mapping) and isinstance(item, Mapping) and old.get("requirement") == item.get("requirement"):
             merged[label] = _merge(old, item, label)
     return list(merged.values())
@@ -224,7 +224,7 @@ def _faults(manifest: Mapping[str, Any]) -> Iterator[Fault]:
             if key not in manifest:
                 yield key, "is missing; a stack that is installable needs it"
         engine = manifest.get("engine")
-        # What is in an image was made by others, who don't always say of which release.
+        # An image is made by others, who don't always say which release it contains.
         if isinstance(engine, Mapping) and "version" not in engine and "image" not in manifest:
             yield "engine.version", "is missing; a stack that is installable needs it"
     if "image" in manifest:

@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of_engine
 
 _NEWEST = (999,)
-# Variables that only a key of the profile sets, and the key.
+# Variables that only a key of the profile sets, with that key.
 DERIVED_ENV = {
     "ONEAPI_DEVICE_SELECTOR": "engine.devices",
     "ZE_AFFINITY_MASK": "engine.devices",
@@ -32,7 +32,7 @@ DERIVED_ENV = {
 
 
 def release_of(manifest: Mapping[str, Any] | None) -> tuple[int, ...]:
-    """Return the release of a stack's engine; where it is not known, one that is newer than all."""
+    """Return the release of a stack's engine, or one that is newer than all if it is not known."""
     version = ((manifest or {}).get("engine") or {}).get("version")
     return tuple(int(part) for part in version.split(".")) if version else _NEWEST
 
@@ -50,7 +50,7 @@ def derived_environment(
     devices = engine.get("devices")
     if devices:
         found["ZE_AFFINITY_MASK"] = ",".join(map(str, devices))
-        # The mask numbers the cards that it leaves anew, from 0; the selector counts those.
+        # The mask renumbers the cards that it leaves, from 0, and the selector counts by these numbers.
         found["ONEAPI_DEVICE_SELECTOR"] = "level_zero:" + ",".join(map(str, range(len(devices))))
         interface = (manifest or {}).get("card_interface") or ""
         if variable := kind_of_engine(engine).card_variables.get(interface):

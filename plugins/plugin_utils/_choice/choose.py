@@ -41,14 +41,14 @@ def replicas(profile: Profile) -> str:
 
 
 def against_profile(profile: Profile, refused: Sequence[str] = REFUSED) -> list[str]:
-    """Return why the status of a profile forbids to serve it on any host; empty when it does not."""
+    """Return why the status of a profile forbids serving it on any host; empty if it does not."""
     if profile["status"] not in refused:
         return []
     return [f"{profile['name']} is {profile['status']}: {' '.join(profile['status_reason'].split())}"]
 
 
 def against_cards(profile: Profile, cards: int, *, dealt: bool = False) -> list[str]:
-    """Return why a profile cannot run on this number of cards; empty when it can.
+    """Return why a profile cannot run on this number of cards; empty if it can.
 
     :param dealt: whether the slot decides which cards they are.
     """
@@ -61,7 +61,7 @@ def against_cards(profile: Profile, cards: int, *, dealt: bool = False) -> list[
 
 
 def against_nodes(profile: Profile, nodes: int) -> list[str]:
-    """Return why a profile cannot run on a host in a group of so many nodes; empty when it can."""
+    """Return why a profile cannot run on a host in a group of so many nodes; empty if it can."""
     if profile["nodes"] <= nodes:
         return []
     group = f"the group of this host has {nodes}" if nodes > 1 else "this host is in no group"
@@ -89,13 +89,13 @@ class Here:
         return dataclasses.replace(self, host={**self.host, "cards": own}, dealt=True)
 
     def against(self, profile: Profile) -> list[str]:
-        """Return why the host cannot serve a profile; empty when it can."""
+        """Return why the host cannot serve a profile; empty if it can."""
         cards = against_cards(profile, len(self.host["cards"]), dealt=self.dealt)
         by_profile = [*against_profile(profile, self.refused), *against_nodes(profile, self.nodes), *cards]
         return [*self.host["problems"], *by_profile, *self.against_stack(profile["stack"]), *self._space(profile)]
 
     def against_stack(self, name: str) -> list[str]:
-        """Return why a stack cannot be installed on the host; empty when it can, or already is."""
+        """Return why a stack cannot be installed on the host; empty if it can, or already is."""
         known = stack_id(self.stacks[name])
         if any(item["id"] == known and item["complete"] for item in self.host["stacks"]):
             return []
@@ -153,11 +153,11 @@ def choose(
 ) -> dict[str, Any]:
     """Return `profile` (or ""), `reason`, `stacks` (names), `compiles`, `cards`, `notes` and `problems` for a host.
 
-    What the slot serves, or served last, stays unless another one is `requested`; an empty slot gets `default`, else
-    what is recommended for its cards. Of several `slots`, this is about the slot main; `stacks` has those of the
-    profiles that the others name, too. `slots` lists all: `name`, what is `requested`, and `initial` for an empty one;
-    without several it is the `only` one. A request for what runs or boots now is never refused. With `problems`
-    nothing may be changed; `advice` says what to do then.
+    The profile that the slot serves, or served last, stays unless another one is `requested`. An empty slot gets
+    `default`, else what is recommended for its cards. Of several `slots`, this is about the slot main, but `stacks`
+    also has those of the profiles that the others name. `slots` lists all: `name`, what is `requested`, and `initial`
+    for an empty one; without several it is the `only` one. A request for what runs or boots now is never refused. If
+    there are `problems`, nothing may be changed, and `advice` says what to do.
     """
     whole, places = here, dict(slots or {})
     here = whole.of_slot(places.pop("main", None))
@@ -188,7 +188,7 @@ def choose(
     return {
         "profile": name,
         "profiles": [*([name] if name else []), *beside],
-        # The slot main last: what it is asked for is what a play ends with.
+        # The slot main comes last, because what it is asked for is what a play ends with.
         "slots": [
             *({"name": other, "requested": "", "initial": place.profile} for other, place in places.items()),
             {"name": "main" if slots else only, "requested": requested, "initial": name},
@@ -206,7 +206,7 @@ def choose(
 def _shared(
     profiles: Mapping[str, Profile], taken: str, slots: Mapping[str, SlotPlace], others: Mapping[str, SlotPlace]
 ) -> list[str]:
-    """Return which cards two of the profiles that empty slots get would both use."""
+    """Return a sentence for each two profiles of empty slots that would use the same card."""
     wanted = {"main": taken, **{name: place.profile for name, place in others.items()}}
     used = {
         name: (slots[name].cards or ())[: cards_needed(profiles[profile])]
@@ -222,7 +222,7 @@ def _shared(
 
 
 def _recommendation(profiles: Iterable[Profile], here: Here, cards: int) -> tuple[str, str]:
-    """Return the profile for an empty slot when nobody chose one, and the reason."""
+    """Return the profile for an empty slot if nobody chose one, and the reason."""
     lists = f"ansible-playbook arcpro.b70.show_models -e cards={cards}"
     instead = f"-e profile=NAME, or b70_profile in the inventory; {lists} lists all"
     hindered: list[str] = []

@@ -35,7 +35,7 @@ def rate(figure: Mapping[str, Any]) -> str:
 
 
 def summary(evidence: Mapping[str, Any]) -> str:
-    """Return the expected rate and the highest one in a few words; empty without figures."""
+    """Return the expected rate and the highest one in a few words; empty if there are no figures."""
     figures = evidence.get("tok_s") or []
     if not figures:
         return ""
@@ -112,7 +112,7 @@ def _promoted(profile: Profile, recorded: Mapping[str, Sequence[Mapping[str, Any
 
 
 def _recorded(name: str, recorded: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
-    """Yield a line for the newest record of each kind, whichever host it is of."""
+    """Yield a line for the newest record of each kind, on whichever host."""
     found = [(row, host) for host, rows in recorded.items() for row in rows if row["profile"] == name]
     for kind in KINDS:
         of_kind = [(row["id"], host, row) for row, host in found if row["kind"] == kind]

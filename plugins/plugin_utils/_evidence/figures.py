@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What records say, as figures that can be compared: one benchmark with the one before. Pure."""
+"""The figures of records, for comparing one benchmark with the one before. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ COLD = "cold"
 
 @dataclass(frozen=True)
 class Level:
-    """One number of streams of one shape, cold unless `shape` says so. ttft_s: p50, p95. None: not measured."""
+    """The figures of one shape at one number of streams, cold unless `shape` says otherwise.
+
+    ttft_s: p50, p95. None: not measured.
+    """
 
     shape: str
     streams: int
@@ -64,7 +67,7 @@ def places(hosts: Mapping[str, Iterable[Record]]) -> list[Place]:
 
 
 def levels(record: Record) -> list[Level]:
-    """Return the figures of a benchmark as clients get them: through the frontdoor, where that was measured."""
+    """Return the figures of a benchmark as clients get them: through the frontdoor, if that was measured."""
     found = []
     for shape, entry in (record["data"].get("shapes") or {}).items():
         for row in entry["scenarios"].values():
@@ -88,12 +91,12 @@ def same(record: Record | None, level: Level) -> Level | None:
 
 
 def change(new: float | None, old: float | None) -> float | None:
-    """Return by how much a figure is larger, as a share of the old one."""
+    """Return the change of a figure as a share of the old one."""
     return new / old - 1 if new is not None and old else None
 
 
 def comparable(new: Record, old: Record) -> bool:
-    """Say whether figures of two records may be compared: they come from hosts of one class."""
+    """Return whether the figures of two records may be compared: their hosts are of one class."""
     return bool(new["host"]["class"] == old["host"]["class"])
 
 
@@ -118,7 +121,7 @@ def _short(text: str | None) -> str:
 
 
 def _watts(cards: Iterable[Mapping[str, Any]]) -> str:
-    # Records of before do not have them.
+    # Older records have no power caps.
     found = {card.get("power_cap_w") for card in cards}
     return (
         ", ".join("unknown" if watts is None else f"{watts:g} W" for watts in sorted(found, key=lambda one: one or 0))

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller's folder of records: HOST/KIND/ID.json. What breaks the schema is named and left out."""
+"""The controller's folder of records: HOST/KIND/ID.json. Records that break the schema are named and left out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _rules() -> dict[str, Any]:
 
 
 def faults_of(record: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what of the schema a record breaks, with the place in it."""
+    """Yield what breaks the schema in a record, with the place."""
     rules = _rules()
     data = {"properties": {"data": rules["$defs"].get(str(record.get("kind")), {})}}
     for part in (rules, data):
@@ -68,7 +68,7 @@ def read(folder: Path) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
 def newest_good(folder: Path, profile: str, generator: str) -> list[dict[str, Any]]:
     """Return the good benchmarks of a profile by a generator: the newest of each class of host and set of requests.
 
-    Unsound ones are left out.
+    Unsound records are left out.
     """
     name = re.compile(rf"[0-9TZ]+-benchmark-{re.escape(profile)}-[0-9a-f]{{6}}")
     places = [Store(entry) for entry in sorted(folder.iterdir())] if folder.is_dir() else []

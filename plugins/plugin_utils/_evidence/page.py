@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The page over all records of a fleet. Pure: data in, text out."""
+"""The page with all records of a fleet. Pure: data in, text out."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _row(place: Place) -> str:
 
 
 def _before(measured: Sequence[Record], level: Level, ttft: bool = False) -> float | None:
-    """Return the figure of the record before, where it may be compared."""
+    """Return the figure of the record before, or None if the two can't be compared."""
     if len(measured) < 2 or not comparable(*measured[:2]):
         return None
     old = same(measured[1], level)
@@ -105,7 +105,7 @@ def _seconds(value: float | None) -> str:
 
 
 def _change(share: float | None, better: int) -> str:
-    """Return a cell: how much more. better: 1 where more is better, -1 where less is."""
+    """Return a cell with a change. better: 1 if more is better, -1 if less is better."""
     if share is None:
         return f'<td class="n SKIP">{_NONE}</td>'
     level = "SKIP" if abs(share) < _NOTABLE else "PASS" if share * better > 0 else "FAIL"

@@ -28,7 +28,7 @@ figure h4 { margin: .2rem 0; font-weight: 600; }
 """
 _WIDTH, _HEIGHT = 520, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 14, 12, 40
-_LEAST = 1e-300  # what is less has no power of ten that can be computed with
+_LEAST = 1e-300  # smaller values have no power of ten that can be computed
 _LABEL = 26  # the least room between two labels of the x axis
 
 
@@ -47,7 +47,7 @@ def ticks(top: float, count: int = 5) -> list[float]:
     if top <= _LEAST:
         return [0.0, 1.0]
     power = 10 ** math.floor(math.log10(top / count))
-    least = top * (1 - 1e-9)  # computing with fractions may miss a round number by so much
+    least = top * (1 - 1e-9)  # rounding may miss a round number by this much
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power * count >= least)
     return [round(step * number, 10) for number in range(math.ceil(least / step) + 1)]
 
@@ -70,7 +70,7 @@ def _share(value: float, low: float, high: float, power: bool) -> float:
 
 
 def chart(title: str, x_name: str, y_name: str, series: Sequence[Series]) -> str:
-    """Return a figure; nothing without a point. An axis whose values differ by large factors is logarithmic."""
+    """Return a figure, or nothing if there is no point. An axis whose values differ by large factors is logarithmic."""
     drawn = [one for one in series if one.points]
     if not drawn:
         return ""

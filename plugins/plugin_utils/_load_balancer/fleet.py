@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who is behind a load balancer, and which models each host serves, from the inventory and the catalogue."""
+"""The hosts behind a load balancer and the models that each serves, from the inventory and the catalogue."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class FleetFault(ValueError):
 
 
 def authority(address: str, port: int) -> str:
-    """Address and port as URLs have them."""
+    """Return address and port as URLs have them."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 @dataclass(frozen=True)
 class Host:
-    """One frontdoor. No models: nobody says which it serves. tls_name: a name in its certificate; empty without TLS."""
+    """One frontdoor. models: empty if nobody says which it serves. tls_name: a name in its certificate, or empty."""
 
     name: str
     address: str
@@ -44,20 +44,23 @@ class Host:
 
     @property
     def authority(self) -> str:
-        """Address and port as HAProxy reads them."""
+        """Return address and port as HAProxy reads them."""
         return authority(self.address, self.port)
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Hosts that serve the same names. No models: the only pool, whatever it serves."""
+    """Hosts that serve the same names. models: empty for the only pool, whatever it serves."""
 
     name: str
     hosts: tuple[Host, ...]
     models: tuple[str, ...] = ()
 
     def weight(self, host: Host) -> int:
-        """In proportion to what a host can do at a time, so that the least busy one is asked first; 1 if unknown."""
+        """Return a host's weight, which is in proportion to its permits; 1 if those of any host are unknown.
+
+        So the least busy host is asked first.
+        """
         if not all(other.permits for other in self.hosts):
             return 1
         most = max(other.permits for other in self.hosts)
@@ -73,7 +76,7 @@ def _is_address(text: str) -> bool:
 
 
 def _tls_name(name: str, address: str, told: Mapping[str, Any]) -> str:
-    """The name that a host's certificate must have. HAProxy compares names only, never addresses in a certificate."""
+    """Return the name that a host's certificate must have. HAProxy compares names in a certificate, never addresses."""
     if not told.get("frontdoor_tls_certificate"):
         return ""
     found = str(told.get("load_balancer_member_tls_name") or address)
@@ -86,7 +89,7 @@ def _tls_name(name: str, address: str, told: Mapping[str, Any]) -> str:
 
 
 def address_of(name: str, told: Mapping[str, Any]) -> str:
-    """The address or name at which other hosts reach a host's frontdoor."""
+    """Return the address or name at which other hosts reach a host's frontdoor."""
     bound = str(told.get("frontdoor_bind_host") or "")
     inside = bound if bound not in _EVERYWHERE else ""
     address = str(told.get("load_balancer_member_address") or inside or told.get("ansible_host") or name)
@@ -122,7 +125,7 @@ def host_of(name: str, told: Mapping[str, Any], catalogue: Mapping[str, Mapping[
 
 
 def pools_of(hosts: Iterable[Host]) -> tuple[Pool, ...]:
-    """One pool if all hosts serve the same, or nobody says what; else one for all names that the same hosts serve."""
+    """Return one pool if all hosts serve the same or nobody says what; else one for each set of hosts and its names."""
     members = tuple(hosts)
     if not members:
         raise FleetFault("there is no host to balance; put the frontdoors into the group b70_hosts")
@@ -143,7 +146,7 @@ def pools_of(hosts: Iterable[Host]) -> tuple[Pool, ...]:
 
 
 def resolved(name: str) -> tuple[str, ...]:
-    """The addresses of a name; raises OSError."""
+    """Return the addresses of a name; raise OSError."""
     found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     return tuple(sorted({str(entry[4][0]) for entry in found}))
 
@@ -154,7 +157,7 @@ def addresses_of(
     resolve: Callable[[str], tuple[str, ...]] = resolved,
     variable: str = "load_balancer_address",
 ) -> tuple[str, ...]:
-    """From where a host asks; `variable` is what an operator sets where that is another address than Ansible's."""
+    """Return the addresses from which a host asks. variable: what an operator sets if these are not Ansible's."""
     address = str(told.get(variable) or told.get("ansible_host") or name)
     if _is_address(address):
         return (str(ipaddress.ip_address(address)),)

@@ -15,15 +15,15 @@ from typing import Any
 
 from .fleet import FleetFault, Pool
 
-# nothing that HAProxy would read as more than one word, or as something else than text
+# text that HAProxy reads as one word and as nothing but text
 _WORD = re.compile(r"[A-Za-z0-9_.:/@+-]*")
 
-# Answered by the load balancer, or a matter of one host: who wants a host's status asks that host.
+# Paths about one host. The load balancer refuses them: who wants a host's status asks that host.
 _OF_ONE_HOST = ("/status", "/metrics", "/v1/admin", "/frontdoor", "/engine")
 _RETRY_AFTER = "hdr Retry-After 5"
 _MOST_RETRIES = 10
 _CHECKED = "check inter 2s fastinter 500ms downinter 1s rise 1 fall 2 on-marked-down shutdown-sessions"
-# a name that cannot be resolved keeps its host out, and HAProxy starts
+# a name that cannot be resolved keeps its host out, but HAProxy starts
 _RESOLVED = "init-addr last,libc,none"
 _STICKY = {
     "user": "req.body,json_query('$.user')",
@@ -76,12 +76,12 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
 
 
 def error_body(message: str, kind: str, code: str) -> str:
-    """An error in OpenAI's shape, as the frontdoor writes it."""
+    """Return an error in OpenAI's format, as the frontdoor writes it."""
     return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}, separators=(",", ":"))
 
 
 def quoted(text: str) -> str:
-    """A word of HAProxy's configuration; between single quotes nothing has a meaning."""
+    """Return a word of HAProxy's configuration in single quotes, between which nothing has a meaning."""
     return "'" + text.replace("'", "'\\''") + "'"
 
 
@@ -115,7 +115,7 @@ _OWN_ERRORS = (
 
 
 def keys_map(api_keys: Mapping[str, str]) -> str:
-    """HAProxy's map of keys: a digest in hexadecimal digits, and the name of the key."""
+    """Return HAProxy's map of keys: a digest in hexadecimal digits, and the name of the key."""
     return "".join(f"{digest.removeprefix('sha256:')} {name}\n" for name, digest in sorted(api_keys.items()))
 
 
@@ -124,13 +124,13 @@ def _digest(text: str) -> str:
 
 
 def build_of(text: str) -> str:
-    """What a running HAProxy reports if it runs this configuration."""
+    """Return what a running HAProxy reports if it runs this configuration."""
     (found,) = _BUILD.findall(text)
     return str(found)
 
 
 def bind_address(host: str, port: int) -> str:
-    """What `bind` takes: an address of IPv6 in brackets."""
+    """Return what `bind` takes: an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -357,7 +357,7 @@ def _metrics(settings: Settings) -> list[str]:
 
 
 def configuration(settings: Settings, pools: Sequence[Pool]) -> str:
-    """The whole haproxy.cfg."""
+    """Return the whole haproxy.cfg."""
     hosts = max(len(pool.hosts) for pool in pools)
     sections = [
         ["# Rendered by Ansible. The role load_balancer of arcpro.b70 writes it again; see docs/load-balancing.md."],

@@ -49,7 +49,7 @@ def _faults(vrrp: Vrrp) -> list[str]:
 
 
 def configuration(vrrp: Vrrp) -> str:
-    """The whole keepalived.conf. Raise FleetFault, which never quotes the password."""
+    """Return the whole keepalived.conf; raise FleetFault, which never quotes the password."""
     faults = _faults(vrrp)
     if faults:
         raise FleetFault("; ".join(faults))

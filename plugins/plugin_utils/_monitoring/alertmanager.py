@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""alertmanager.yml as data: one receiver, and no second message about what another one says already. Pure."""
+"""alertmanager.yml as data: one receiver, and no message about what another message already says. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _RECEIVER = "b70"
-# A frontdoor that is gone tells nothing; a slot that failed is closed, and why it failed is said once.
+# A frontdoor that is gone reports nothing. A slot that failed is closed, and one message says why it failed.
 _SAID_BY = {
     "B70FrontdoorGone": ("instance", "B70SlotNotReady|B70SlotFailed|B70SlotClosed|B70FrontdoorRestarts"),
     "B70SlotFailed": ("slot", "B70SlotClosed|B70CanaryFailed"),
@@ -17,7 +17,10 @@ _SAID_BY = {
 
 
 def configuration(receiver: Mapping[str, Any]) -> dict[str, Any]:
-    """`receiver` is a receiver of Alertmanager without its name, such as {webhook_configs: [{url: ...}]}."""
+    """Return the configuration.
+
+    `receiver` is a receiver of Alertmanager without its name, such as {webhook_configs: [{url: ...}]}.
+    """
     inhibited = [
         {
             "source_matchers": [f"alertname={alert}"],

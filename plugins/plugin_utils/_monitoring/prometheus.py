@@ -1,10 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What Prometheus scrapes, from the inventory: its configuration and its lists of targets, as data. Pure.
+"""Prometheus's configuration and its lists of targets, from the inventory, as data. Pure.
 
-The targets are files of their own, which Prometheus reads again when they change; it is neither restarted nor reloaded
-for another host. Whatever differs from host to host is a label of its target.
+The targets are in files of their own, which Prometheus reads again when they change, so another host needs no restart
+and no reload. What differs from host to host is a label of its target.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from .._load_balancer.fleet import FleetFault, address_of, authority
 
-# The alert rules and the dashboards ask for these names.
+# The alert rules and the dashboards use these names.
 FRONTDOOR, ENGINE, NODE, PROBE, BALANCER = "b70-frontdoor", "b70-engine", "b70-node", "b70-probe", "b70-load-balancer"
 _TCP, _TLS = "b70_tcp", "b70_tls"
 
@@ -26,8 +26,11 @@ Targets = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Settings:
-    """The role's variables. directory: of these files on the host. key_file: empty without an API key; ca_file: empty
-    for the system's. interval_s: between two scrapes. Addresses are HOST:PORT, empty where there is no such service."""
+    """The role's variables.
+
+    directory: of these files on the host. key_file: empty without an API key; ca_file: empty for the system's.
+    interval_s: between two scrapes. Addresses are HOST:PORT, empty if there is no such service.
+    """
 
     directory: str
     key_file: str
@@ -40,7 +43,7 @@ class Settings:
 
 
 def settings_of(given: Mapping[str, Any]) -> Settings:
-    """Read the role's variables, of which a command line makes texts."""
+    """Read the role's variables, which are text if they come from a command line."""
     return Settings(
         directory=str(given["directory"]),
         key_file=str(given["key_file"]),
@@ -58,7 +61,7 @@ def _has_tls(told: Mapping[str, Any]) -> bool:
 
 
 def _frontdoor(name: str, told: Mapping[str, Any]) -> str:
-    """Address and port of a frontdoor. With TLS the address is what its certificate must name."""
+    """Return address and port of a frontdoor. With TLS, its certificate must name the address."""
     in_certificate = told.get("load_balancer_member_tls_name") if _has_tls(told) else ""
     address = str(told.get("monitoring_address") or in_certificate or address_of(name, told))
     return authority(address, int(told.get("frontdoor_port") or 8000))
@@ -69,7 +72,7 @@ def _target(name: str, address: str, **labels: str) -> dict[str, Any]:
 
 
 def frontdoor_targets(hosts: Hosts) -> Targets:
-    """The frontdoors, each with the scheme that it speaks."""
+    """Return the frontdoors, each with its scheme."""
     return [
         _target(name, _frontdoor(name, told), __scheme__="https" if _has_tls(told) else "http")
         for name, told in hosts.items()
@@ -77,7 +80,7 @@ def frontdoor_targets(hosts: Hosts) -> Targets:
 
 
 def node_targets(hosts: Hosts, port: int) -> Targets:
-    """The node_exporters of the same hosts."""
+    """Return the node_exporters of the same hosts."""
     return [
         _target(name, authority(str(told.get("monitoring_address") or told.get("ansible_host") or name), port))
         for name, told in hosts.items()
@@ -85,7 +88,7 @@ def node_targets(hosts: Hosts, port: int) -> Targets:
 
 
 def probe_targets(hosts: Hosts, balancers: Hosts) -> Targets:
-    """Whose certificate is looked at, and which load balancers are asked for a connection."""
+    """Return the hosts whose certificate is looked at, and the load balancers that are asked for a connection."""
     found = [
         _target(name, _frontdoor(name, told), __param_module=_TLS, kind="frontdoor")
         for name, told in hosts.items()
@@ -102,7 +105,7 @@ def probe_targets(hosts: Hosts, balancers: Hosts) -> Targets:
 
 
 def balancer_targets(balancers: Hosts) -> Targets:
-    """HAProxy's own metrics, of the load balancers that show them to other hosts."""
+    """Return HAProxy's own metrics, of the load balancers that show them to other hosts."""
     found = []
     for name, told in balancers.items():
         bound = str(told.get("load_balancer_metrics_host") or "127.0.0.1")
@@ -123,7 +126,7 @@ def _is_address(text: str) -> bool:
 
 
 def check_keys(hosts: Hosts, key_file: str) -> None:
-    """Raise FleetFault where frontdoors want a key and there is none."""
+    """Raise FleetFault if frontdoors want a key and there is none."""
     asked = [name for name, told in hosts.items() if told.get("frontdoor_api_keys")]
     if asked and not key_file:
         raise FleetFault(
@@ -138,7 +141,7 @@ def _job(settings: Settings, name: str, file: str, **more: Any) -> dict[str, Any
 
 
 def scrape_configs(settings: Settings) -> list[dict[str, Any]]:
-    """The scrapes. The lists of targets say of what."""
+    """Return the scrapes. The lists of targets say of what."""
     door: dict[str, Any] = {}
     if settings.key_file:
         door["authorization"] = {"credentials_file": settings.key_file}
@@ -160,7 +163,7 @@ def scrape_configs(settings: Settings) -> list[dict[str, Any]]:
 
 
 def configuration(settings: Settings) -> dict[str, Any]:
-    """prometheus.yml."""
+    """Return prometheus.yml."""
     interval = f"{settings.interval_s}s"
     config: dict[str, Any] = {
         "global": {"scrape_interval": interval, "evaluation_interval": interval},
@@ -172,7 +175,10 @@ def configuration(settings: Settings) -> dict[str, Any]:
 
 
 def blackbox() -> dict[str, Any]:
-    """blackbox.yml. When a certificate ends is asked, not whether it is trusted: an own authority's ends, too."""
+    """Return blackbox.yml. It checks when a certificate ends, not whether it is trusted.
+
+    So it also fits the certificates of a private authority.
+    """
     tls = {"tls": True, "tls_config": {"insecure_skip_verify": True}}
     return {
         "modules": {
@@ -183,7 +189,7 @@ def blackbox() -> dict[str, Any]:
 
 
 def files(settings: Settings, hosts: Hosts, balancers: Hosts) -> dict[str, Any]:
-    """All files by their path below the directory, as data. Raises FleetFault."""
+    """Return all files by their path below the directory, as data; raise FleetFault if hosts or a key are missing."""
     if not hosts:
         raise FleetFault("there is no host to monitor; put the frontdoors into the group b70_hosts")
     check_keys(hosts, settings.key_file)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From a profile's typed settings to the engine's argument vector and environment. Pure."""
+"""Turn a profile's typed settings into the engine's argument vector and environment. Pure."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def engine_environment(
 ) -> dict[str, Variable]:
     """Return the engine's environment by name; slot < stack < profile < site, each with its origin.
 
-    :param path: its PATH, with placeholders; empty where its image has one.
+    :param path: its PATH, with placeholders; empty if its image has one.
     """
     remote = profile["engine"].get("remote")
     if remote:
-        # The relay needs nothing of the site's variables, which are for engines on this host.
+        # The relay gets none of the site's variables, which are for engines on this host.
         values = {URL: remote["base_url"], BIND: places["relay_bind"]}
         return {name: Variable(value, f"slot {slot}") for name, value in sorted(values.items())}
     own = {

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How the program of a stack is launched: from an environment on the host, or from a container image. Pure.
 
-The kind of an engine says which words start it, its stack says where the program comes from. A launch is what the unit
-of an engine needs of the stack; everything else in a unit is the same for both.
+The kind of an engine decides which words start it, and its stack decides where the program comes from. A launch is the
+part of an engine's unit that depends on the stack; everything else in a unit is the same for both.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from .quoting import Substituted, plain_value, quote_path
 # The limit on the memory that workers share; it reserves nothing.
 _SHARED_MEMORY = "16g"
 STOP_MARGIN_S = 15
-# The variable with the user and group of engines in containers, those with the groups of devices, and the file that has
-# them on a host.
+# The variables with the user and group of engines in containers and with the groups of devices, and the file on a host
+# that has them.
 ACCOUNT, ACCOUNT_FILE = "B70_ACCOUNT", "account.env"
 DEVICE_GROUPS = {"B70_RENDER": "render", "B70_VIDEO": "video"}
 # Private devices, private users and no writable-executable memory would break /dev/dri, the render group and the JIT.
@@ -67,13 +67,13 @@ _FOLDER = re.compile(r"(?:.*_)?(?:HOME|DIR|ROOT|CACHE)")
 
 @dataclass(frozen=True)
 class Service:
-    """What a launch says in the unit of an engine.
+    """A launch's part of the unit of an engine.
 
-    :param head: directives on how systemd takes the process.
+    :param head: directives on how systemd runs the process.
     :param argv: the whole command line.
-    :param folders: the command line that makes the folders for what is compiled, and sets aside what is stale.
-    :param mounts: paths that have to be mounted before, beside weights and caches.
-    :param missing: exit statuses that trying again does not mend.
+    :param folders: the command line that makes the folders for compiled files, and sets stale ones aside.
+    :param mounts: paths that must be mounted first, besides weights and caches.
+    :param missing: exit statuses after which another try does not help.
     :param stop: directives on how it is ended.
     :param confined: directives on what it may do.
     """
@@ -89,14 +89,14 @@ class Service:
 
 
 class Launch(Protocol):
-    """How the program of one stack is started. image: what is run of it, empty where it is no image."""
+    """How the program of one stack is started. image: the image that is run, or empty."""
 
     @property
     def image(self) -> str: ...
 
     @property
     def path(self) -> str:
-        """PATH of the engine; empty where its image has one."""
+        """Return the PATH of the engine; empty if its image has one."""
 
     def places(self, stack_dir: str, cache_dir: str, cache_key: str) -> dict[str, str]:
         """Return the places that depend on the stack: ``stack_dir``, ``venv`` and ``cache_root``."""
@@ -120,13 +120,13 @@ def launch_of(manifest: Mapping[str, Any]) -> Launch:
 
 
 def folders(env: Mapping[str, str], writable: Sequence[str]) -> list[str]:
-    """Return the folders below the writable ones that variables name: HOME, X_DIR, X_CACHE and the like."""
+    """Return the folders below the writable ones that variables such as HOME, X_DIR and X_CACHE name."""
     below = tuple(f"{path}/" for path in writable)
     return sorted({value for name, value in env.items() if _FOLDER.fullmatch(name) and value.startswith(below)})
 
 
 def cache_words(resolved: Mapping[str, Any], settings: Mapping[str, Any], made: Sequence[str]) -> list[str]:
-    """Return the command line that settles the cache of what is compiled, and makes the folders."""
+    """Return the command line that settles the cache of compiled files, and makes the folders."""
     stack = resolved["stack"]
     image = ["--image", stack["image"]] if stack.get("image") else []
     cards = ["--cards"] if resolved["cards"] else []
@@ -136,7 +136,7 @@ def cache_words(resolved: Mapping[str, Any], settings: Mapping[str, Any], made: 
 
 
 def outermost(paths: Sequence[str]) -> list[str]:
-    """Return those of the paths that are below no other."""
+    """Return the paths that are not below another of them."""
     found: list[str] = []
     for path in sorted(set(paths)):
         if not any(path.startswith(f"{outer}/") for outer in found):
@@ -146,7 +146,7 @@ def outermost(paths: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Native:
-    """From the environment in the stack's folder, confined by systemd."""
+    """A program in the environment of the stack's folder, confined by systemd."""
 
     image: str = ""
     # The stack's own tools first (ninja, ocloc wrappers): kernels are compiled at run time.
@@ -188,12 +188,14 @@ class Native:
 
 @dataclass(frozen=True)
 class Container:
-    """From an image, by Podman. The unit is what Podman's generator (Quadlet) makes of a ``.container`` file, written
-    out: systemd can't enable a generated unit, and a switch enables what it has verified.
+    """A program in an image, run by Podman.
+
+    The unit is what Podman's generator (Quadlet) makes of a ``.container`` file, written out: systemd can't enable a
+    generated unit, and a switch enables what it has verified.
 
     The container has the host's network, so port and peers are judged as for any other process, and the directives that
-    confine an engine's network hold for it too. Folders have the host's paths in it, so one command line fits both.
-    What an image compiles is kept apart from what others did.
+    confine an engine's network apply too. Folders have the host's paths in it, so one command line fits both. What an
+    image compiles is kept apart from what others compile.
     """
 
     identity: str
@@ -212,13 +214,13 @@ class Container:
         return plain_file(variables, header)
 
     def service(self, resolved: Mapping[str, Any], settings: Mapping[str, Any]) -> Service:
-        # Podman's names have no @, which stands in the units of replicas.
+        # Podman's names can't have the @ of the units of replicas.
         name, engine = resolved["unit"].removesuffix(".service").replace("@", "_"), resolved["engine"]
-        # Whose folders: everything that its variables name, of the caches of this image.
+        # The folders that the engine's variables name, in the caches of this image.
         made = folders(engine["env"], [settings["cache_dir"], settings["hf_home"]])
         written = outermost([*made, settings["hf_home"]])
         account = (f"--reuid={settings['user']}", f"--regid={settings['group']}", "--init-groups")
-        # By its name: a file with the id outlives a start that failed, and Podman then refuses every later one.
+        # Remove it by name: a file with the id outlives a failed start, and Podman then refuses every later one.
         remove = f"{PODMAN} rm -v -f -i {name}"
         return Service(
             head=(
@@ -231,12 +233,12 @@ class Container:
             argv=self._argv(name, resolved, settings, written),
             folders=("/usr/bin/setpriv", *account, *cache_words(resolved, settings, made)),
             mounts=("/run/containers", "/var/lib/containers", *model_paths(resolved, settings["models_dir"])),
-            # Podman ends what does not end by itself; systemd's own end comes after that.
+            # Podman kills what does not end by itself; systemd's own limit comes after that.
             stop_timeout_s=engine["stop_timeout_s"] + STOP_MARGIN_S,
-            # Podman's own words: the program can't be run, or is not in the image.
+            # Podman's statuses: the program can't be run, or is not in the image.
             missing="126 127 203",
             stop=(f"ExecStop={remove}", f"ExecStopPost=-{remove}"),
-            # The container has the limits of Podman.
+            # The container takes over the limits of Podman.
             confined=("LimitNOFILE=1048576", "LimitCORE=0", *settings["numa"], *settings["network"]),
         )
 
@@ -249,10 +251,10 @@ class Container:
             *(PODMAN, "run", f"--name={name}", "--replace", "--rm", "-d"),
             *("--cgroups=split", "--sdnotify=conmon"),
             "--pull=never",
-            # The output is the unit's own, so its log is what it is without a container.
+            # The output is the unit's own, so its log is the same as without a container.
             "--log-driver=passthrough",
             "--network=host",
-            # An image does not know the account, and its numbers are the host's: they stand in a file there.
+            # An image does not know the account, whose numbers are the host's and stand in a file there.
             Substituted(f"--user=${{{ACCOUNT}}}"),
             "--cap-drop=all",
             "--security-opt=no-new-privileges",
@@ -273,8 +275,11 @@ class Container:
 
 
 def model_paths(resolved: Mapping[str, Any], models_dir: str) -> list[str]:
-    """Return what an engine reads of models: the model's directory, those beside it, and all below ``models_dir`` that
-    its command line or its variables name, such as a draft in ``speculative_config``."""
+    """Return what an engine reads of models.
+
+    This is the model's directory, those beside it, and all below ``models_dir`` that its command line or its variables
+    name, such as a draft in ``speculative_config``.
+    """
     model, engine = resolved["model"], resolved["engine"]
     texts = [text for word in engine["argv"] for text in _texts(word)]
     texts += [part for value in engine["env"].values() for part in value.split(":")]
@@ -284,7 +289,7 @@ def model_paths(resolved: Mapping[str, Any], models_dir: str) -> list[str]:
 
 
 def _texts(word: str) -> Iterator[str]:
-    """Yield the texts of one word of a command line: those in its JSON, or what it is without ``NAME=``."""
+    """Yield the texts of one word of a command line: those in its JSON, or the word without ``NAME=``."""
     try:
         todo = [json.loads(word)] if word.startswith(("{", "[")) else []
     except ValueError:
@@ -311,9 +316,9 @@ def _devices(resolved: Mapping[str, Any]) -> list[str]:
         workers = max(workers, settings.get("data_parallel_size") or 1)
     if not _on_cards(resolved):
         return [f"--shm-size={_SHARED_MEMORY}"]
-    # The collectives look for the cards by their place on the bus, also where there is one.
+    # The collectives look for the cards by their place on the bus, even if there is only one.
     words = ["--device=/dev/dri", "--volume=/dev/dri/by-path:/dev/dri/by-path:ro"]
-    # Groups have other numbers, or none, in an image. Only crun could keep the host's without naming them.
+    # In an image, groups have other numbers or none. Only crun could keep the host's without naming them.
     words += [Substituted(f"--group-add=${{{variable}}}") for variable in DEVICE_GROUPS]
     if workers > 1:
         # Workers take file descriptors from each other, and share segments of memory.

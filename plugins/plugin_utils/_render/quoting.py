@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Text as systemd must read it in a unit. Pure."""
+"""Quote text for systemd units. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import re
 
 
 class Substituted(str):
-    """A word with a variable that systemd is to replace."""
+    """A word with a variable that systemd replaces."""
 
     __slots__ = ()
 
 
 def quote(word: str) -> str:
-    """Return one argument as systemd must read it: specifiers and variables switched off, quoted where needed."""
+    """Return one argument as systemd must read it: specifiers and variables escaped, quoted if needed."""
     if isinstance(word, Substituted):
         return str(word)
     text = word.replace("\\", "\\\\").replace("%", "%%").replace("$", "$$")
@@ -24,10 +24,10 @@ def quote(word: str) -> str:
 
 
 def plain_value(text: str) -> str:
-    """Return text for a directive that takes it as it is (Description=, paths): one line, specifiers switched off."""
+    """Return text for a directive that takes it as it is (Description=, paths): one line, specifiers escaped."""
     return " ".join(text.replace("%", "%%").split())
 
 
 def quote_path(path: str) -> str:
-    """Return a path for a directive that takes several: specifiers switched off, quoted where needed."""
+    """Return a path for a directive that takes several: specifiers escaped, quoted if needed."""
     return quote(path).replace("$$", "$")

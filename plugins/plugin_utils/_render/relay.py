@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What of a slot's files is for an engine elsewhere: where its relay runs, and what it is given. Pure."""
+"""The part of a slot's files for an engine elsewhere: where its relay runs, and what it is given. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def relay_dir(slot: str) -> str:
 
 
 def bracketed(host: str) -> str:
-    """Return a host as addresses with ports have it."""
+    """Return a host as it is written before a port: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -41,8 +41,8 @@ def with_paths(remote: Remote, config_dir: str) -> dict[str, Any]:
 def relay_network(remote: Remote, own: Sequence[str]) -> list[str]:
     """Return the directives for the IP addresses that a relay may reach.
 
-    An address is named. What a name resolves to may change at any time, so a name opens all but the link-local
-    addresses, where clouds serve their metadata.
+    If the remote is an address, that one is allowed. What a name resolves to may change at any time, so a name allows
+    all but multicast and link-local addresses, where clouds serve their metadata.
     """
     url = parse_url(remote["base_url"])
     denied, allowed = ("any", [url.host]) if url.is_address else ("link-local multicast", [])

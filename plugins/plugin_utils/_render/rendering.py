@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From catalogue and host settings to the files of a slot: resolved profiles, environments, units. Pure."""
+"""Render catalogue and host settings to the files of a slot: resolved profiles, environments, units. Pure."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _TEXT = (
     "backend_host",
     "command",
 )
-_NETWORKS = ("any", "localhost", "link-local", "multicast")  # systemd's words for some
+_NETWORKS = ("any", "localhost", "link-local", "multicast")  # systemd's names for some
 # systemd reads paths in several ways (quoted, raw, with specifiers); these characters mean the same in all of them.
 _PATH = re.compile(r"/[A-Za-z0-9./_+:@-]*")
 
@@ -75,14 +75,14 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the slot's settings, complete and of the right types; raise ValueError naming the key.
 
     Text: slot, config_dir, unit_dir, tmpfiles_dir, run_dir, state_dir, lib_dir, bin_dir, models_dir, stacks_dir,
-    cache_dir, hf_home, user, group, backend_host, frontdoor_url, command; the directories absolute.
+    cache_dir, hf_home, user, group, backend_host, frontdoor_url, command; the directories are absolute.
     backend_port: 1 to 65535. stacks: ``{name: manifest}``. env: names to text. legacy_units: names.
     refused_statuses: statuses of profiles.
-    cards: how many the host has, None where that is not known; replicas: per_card asks for it, and second sides.
+    cards: how many the host has, or None if that is not known; replicas: per_card needs it, and so do second sides.
     power_cap_w: watts that no card of the host may exceed while an engine runs; None for no such limit.
-    nodes: what b70_nodes says; node: the name of this host there.
-    slots: what b70_slots says; then cards and port are those of this slot.
-    engine_ip_allow: addresses, networks, or systemd's words for some.
+    nodes: the variable b70_nodes; node: the name of this host there.
+    slots: the variable b70_slots; then cards and port are those of this slot.
+    engine_ip_allow: addresses, networks, or systemd's names for some.
     """
     known = {*_TEXT, "backend_port", "cards", "stacks", "env", "legacy_units", "refused_statuses", "engine_ip_allow"}
     known |= {"slots", "power_cap_w", "nodes", "node"}
@@ -123,7 +123,7 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         checked["cards"] = len(place.cards)
     checked["node"] = node_place(checked.pop("nodes", None) or {}, str(checked.get("node") or ""))
     if checked["node"] is not None and checked["slot"] != "main":
-        checked["node"] = None  # a group of nodes has the slot main of each
+        checked["node"] = None  # a group of nodes uses the slot main of each host
     checked["cards"] = None if checked["cards"] in (None, "") else int(checked["cards"])
     checked["power_cap_w"] = None if checked["power_cap_w"] in (None, "") else int(checked["power_cap_w"])
     if checked["power_cap_w"] is not None and not LEAST_W <= checked["power_cap_w"] <= MOST_W:
@@ -162,7 +162,7 @@ def _places(profile: Mapping[str, Any], identity: str, settings: Mapping[str, An
 
 
 def _beside(profile: Mapping[str, Any], models_dir: str) -> dict[str, str]:
-    """Return the directory of each model beside the profile's own, and its file where it is one."""
+    """Return the directory of each model beside the profile's own, and its file if it is one."""
     paths = companion_paths(profile, models_dir)
     files = {name: profile["model"][name]["file"] for name in paths}
     return {f"{name}_path": path for name, path in paths.items()} | {
@@ -195,7 +195,7 @@ def fingerprint(profile: Mapping[str, Any], manifest: Mapping[str, Any], identit
         "chat_template_kwargs": profile["frontdoor"]["chat_template_kwargs"],
     }
     if remote:
-        # Of the site's variables the relay gets none.
+        # The relay gets none of the site's variables.
         facts |= {"remote": {key: remote[key] for key in ("base_url", "model")}, "env": {}}
     if profile["nodes"] > 1:
         facts["nodes"] = profile["nodes"]
@@ -205,7 +205,7 @@ def fingerprint(profile: Mapping[str, Any], manifest: Mapping[str, Any], identit
 def replica_count(profile: Mapping[str, Any], cards: int | None) -> int:
     """Return how many engines a profile has on a host with so many cards.
 
-    :raises ValueError: for ``per_card`` where the number is not known.
+    :raises ValueError: for ``per_card`` if the number is not known.
     """
     if profile["replicas"] != PER_CARD:
         return int(profile["replicas"])
@@ -218,16 +218,16 @@ def replica_count(profile: Mapping[str, Any], cards: int | None) -> int:
 
 
 def power_cap(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> int | None:
-    """Return the watts that a card of the profile may take, None for no cap: the lower of the host's and its own.
+    """Return the watts that a card of the profile may take: the lower of the host's cap and its own; None for no cap.
 
-    What a host says is what it can feed and cool, so no profile gets more.
+    The host's cap is what it can feed and cool, so no profile gets more.
     """
     caps = [cap for cap in (settings["power_cap_w"], profile["power_cap_w"]) if cap is not None]
     return min(caps) if caps and profile["cards"] else None
 
 
 def asks_for_cards(profiles: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Return whether nothing can be rendered without the number of cards of the host."""
+    """Return whether any profile can't be rendered without the number of cards of the host."""
     return any(profile["replicas"] == PER_CARD for profile in profiles.values())
 
 
@@ -237,7 +237,7 @@ def may_have_sides(profile: Mapping[str, Any]) -> bool:
 
 
 def _second_cards(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> list[int] | None:
-    """Return the cards of a second side, None where the slot has none left for it."""
+    """Return the cards of a second side, or None if the slot has none left for it."""
     count, first, numbers = profile["cards"], profile["engine"]["devices"], settings["card_numbers"]
     pool = list(range(settings["cards"] or 0) if numbers is None else numbers)
     kind = kind_of(profile["engine"]["kind"])
@@ -248,17 +248,17 @@ def _second_cards(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> li
 
 
 def _on_cards(profile: Mapping[str, Any], numbers: Sequence[int] | None, count: int) -> dict[str, Any]:
-    """Return the profile with the cards of its slot, where that has some of the host's alone: they count instead of
-    those that the profile names.
+    """Return the profile with the cards of its slot, if that has some of the host's alone.
 
-    A profile that needs more than there are is refused when it is to be served.
+    They replace the cards that the profile names. A profile that needs more than there are is refused when it is to be
+    served.
     """
     own = list(numbers or ())[: profile["cards"] * count]
     return {**profile, "engine": {**profile["engine"], "devices": own}} if own else dict(profile)
 
 
 def _on_node(profile: Mapping[str, Any], place: NodePlace | None) -> dict[str, Any]:
-    """Return the profile with the interface of its node, where it has several, and the node as ``node``."""
+    """Return the profile with the interface of its node, and the node as ``node``, if it has several nodes."""
     if profile["nodes"] == 1 or place is None:
         return dict(profile)
     engine = profile["engine"]
@@ -267,7 +267,7 @@ def _on_node(profile: Mapping[str, Any], place: NodePlace | None) -> dict[str, A
 
 
 def is_here(profile: Mapping[str, Any], place: NodePlace | None) -> bool:
-    """Return whether a host takes part in the profile: the first nodes of a group do, as many as it has."""
+    """Return whether a host takes part in the profile: the first nodes of a group do, as many as the profile has."""
     return bool(profile["nodes"] == 1 or (place and place.rank < profile["nodes"] <= len(place.hosts)))
 
 
@@ -288,8 +288,10 @@ def _check_ports(name: str, first: int, count: int, ports: int) -> None:
 
 
 def _frontdoor(profile: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """Return what the frontdoor reads of the profile: for several replicas what they give together, and how requests
-    find theirs."""
+    """Return what the frontdoor reads of the profile.
+
+    For several replicas, this is what they give together, and how requests find their replica.
+    """
     own = profile["frontdoor"]
     if count > 1:
         return {**own, "max_active_generations": count * own["max_active_generations"]}
@@ -316,8 +318,8 @@ def resolve(
         raise ValueError(f'profile {profile["name"]}: there is no stack manifest "{profile["stack"]}"{hint}')
     count, host, port = replica_count(profile, settings["cards"]), settings["backend_host"], settings["backend_port"]
     _check_ports(profile["name"], port, count, settings["ports"])
-    # Which cards of the host they are changes no token, so the fingerprint is that of the profile as it is written.
-    # Nor which interface a node has.
+    # Neither the choice of cards nor a node's interface changes a token, so the fingerprint is that of the profile as
+    # it is written.
     placed = _on_node(_on_cards(profile, settings["card_numbers"], count), settings["node"])
     node = placed.get("node")
     written = [placed] if count == 1 else [_replica(placed, index) for index in range(count)]
@@ -393,7 +395,7 @@ def resolve(
             "measured_kv_tokens": profile["evidence"].get("kv_cache_tokens"),
             "start_timeout_s": engine["start_timeout_s"],
             "stop_timeout_s": engine["stop_timeout_s"],
-            # What of the unit is the profile's own; only a start applies it.
+            # The profile's own directives of the unit; only a start applies them.
             "directives": [
                 f"KillSignal={engine['kill_signal']}",
                 *numa_directives(engine["numa"]),
@@ -416,7 +418,7 @@ def resolve(
 
 
 def _slot_file(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return what the slot engine on the host must know of the slot as a whole."""
+    """Return the file with what the slot engine on the host must know of the slot as a whole."""
     data = {
         "schema": SCHEMA,
         "slot": settings["slot"],

@@ -36,15 +36,15 @@ def settle_name(slot: str = "main") -> str:
 
 
 def watch_name(slot: str = "main") -> str:
-    """Return the unit that watches whether the engines of a slot work on."""
+    """Return the unit that watches whether the engines of a slot still work."""
     return Layout(slot=slot).watch_unit
 
 
 def network_directives(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
     """Return the directives for the IP addresses of an engine: this host, and what ``engine_ip_allow`` names.
 
-    A profile that may fetch media reaches every address but the link-local ones, unless that list says which. One of
-    several nodes reaches the others.
+    A profile that may fetch media reaches every address except link-local and multicast ones, unless that list names
+    some. One of several nodes reaches the others.
     """
     host, named = settings["backend_host"], list(settings["engine_ip_allow"])
     if profile.get("node"):
@@ -60,20 +60,20 @@ def network_directives(profile: Mapping[str, Any], settings: Mapping[str, Any]) 
         )
     denied = "link-local multicast" if domains and not named else "any"
     node = profile.get("node")
-    # Where others take an address of a node, they do not have its interface.
+    # Another host that takes an address of a node is not on the node's interface.
     tied = [f"RestrictNetworkInterfaces=lo {node.interface}"] if node and not settings["engine_ip_allow"] else []
     return [f"IPAddressDeny={denied}", f"IPAddressAllow={' '.join(['localhost', *own, *named])}", *tied]
 
 
 def power_directives(watts: int | None) -> list[str]:
-    """Return what tells units with this power cap from others; systemd reads no key that begins with X-."""
+    """Return the directive that marks units with this power cap; systemd ignores keys that begin with X-."""
     return [] if watts is None else [f"X-PowerCapWatts={watts}"]
 
 
 def _power(resolved: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Return the directives that cap the cards before the engine starts, and those that undo it after it has ended.
 
-    Root runs them, outside of what confines the engine.
+    Root runs them, outside the engine's confinement.
     """
     watts, mask = resolved.get("power_cap_w"), resolved["engine"]["env"].get(MASK, "")
     if watts is None:
@@ -83,12 +83,12 @@ def _power(resolved: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[li
     cards = f" --cards {mask}" if re.fullmatch(r"\d+(,\d+)*", mask) else ""
     return (
         [*power_directives(watts), f"ExecStartPre=+{program} set {kept} --watts {watts}{cards}"],
-        # A stop does not fail because of it.
+        # A failure here does not make a stop fail.
         [f"ExecStopPost=-+{program} restore {kept}"],
     )
 
 
-# How the services of a slot end and what they may do: the ends of their units.
+# The last lines of the units of a slot's services: how they end and what they may do.
 _OF_SLOT = (
     "KillMode=mixed",
     "TimeoutStopSec=15",
@@ -111,7 +111,7 @@ def settle_text(program: str, slot: str, units: Sequence[str]) -> str:
     """Return the unit that verifies the slot's engine at boot and after every start of it.
 
     :param program: path of b70ctl.
-    :param units: the slot's units. Their starts come first, so that there is something to look at.
+    :param units: the slot's units. They start first, so that there is something to look at.
     """
     lines = [
         MARKER,
@@ -121,19 +121,19 @@ def settle_text(program: str, slot: str, units: Sequence[str]) -> str:
         "After=network-online.target",
         f"After={FRONTDOOR}",
         *(f"After={unit}" for unit in units),
-        # Every engine that starts is watched, also after an upgrade that brought the watchdog.
+        # Every engine that starts is watched, even after an upgrade that brought the watchdog.
         f"Wants={watch_name(slot)}",
-        # A start while this runs is none of its own: what started is seen by this one.
+        # A start while this runs does nothing: this run sees what started.
         "StartLimitIntervalSec=0",
         "",
         "[Service]",
-        # Not oneshot: the boot would not be done before the model is loaded.
+        # Not oneshot, or the boot would wait until the model is loaded.
         "Type=exec",
         f"ExecStart={quote_path(program)} recover --boot",
-        # Nobody else would: it is what settles a switch that was killed.
+        # Nothing else would restart it, and it is what settles a killed switch.
         "Restart=on-abnormal",
         "RestartSec=2",
-        # It ends what it waits for by itself and leaves an entry in the journal that the next one settles.
+        # When stopped, it ends its wait by itself and leaves an entry in the journal that the next one settles.
         *_OF_SLOT,
     ]
     return "\n".join(lines) + "\n"
@@ -154,10 +154,10 @@ def watch_text(program: str, slot: str) -> str:
         "[Service]",
         "Type=exec",
         f"ExecStart={quote_path(program)} watch",
-        # It ends by itself when its program was replaced.
+        # It ends by itself when its program is replaced.
         "Restart=always",
         "RestartSec=5",
-        # What it restarts it brings to an end first, or leaves to the settle service.
+        # When stopped, it first completes what it restarts, or leaves that to the settle service.
         # liveness.device_loss: rebind writes here; the rest of /sys stays read-only.
         "ReadWritePaths=-/sys/bus/pci/drivers/xe",
         *_OF_SLOT,
@@ -166,11 +166,11 @@ def watch_text(program: str, slot: str) -> str:
 
 
 def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any], launch: Launch) -> str:
-    """Return the unit of one resolved profile. What keeps it exclusive is a drop-in, see `b70_slot_files`.
+    """Return the unit of one resolved profile. A drop-in keeps it exclusive, see `b70_slot_files`.
 
-    :param resolved: as the host gets it; for a replica with the unit and the engine of that replica.
-    :param settings: the slot's settings (see ``arcpro.b70.render_slot``), with the profile's ``kill_signal``,
-        the directives ``numa`` and ``network``, and its ``env_file``.
+    :param resolved: as the host gets it; for a replica, with the unit and the engine of that replica.
+    :param settings: the slot's settings (see ``arcpro.b70.render_slot``), with the profile's ``kill_signal``, the
+        directives ``numa`` and ``network``, and its ``env_file``.
     :param launch: how the program of its stack is started.
     """
     engine = resolved["engine"]
@@ -191,7 +191,7 @@ def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any], launch: 
         f"Documentation=file:{profile_file}.json",
         "Wants=network-online.target",
         "After=network-online.target",
-        # The others hear of it through that service.
+        # The other nodes hear of it through that service.
         *([f"Wants={node_name(resolved['slot'])}", f"After={node_name(resolved['slot'])}"] if node else []),
         f"RequiresMountsFor={' '.join(quote_path(path) for path in mounts)}",
         # Five starts in half an hour that nobody asked for are no accident: stay down, and let the frontdoor say so.
@@ -200,11 +200,12 @@ def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any], launch: 
         "",
         "[Service]",
         *service.head,
-        # Here, so that replicas take turns whoever starts them: a switch, the boot, or systemd after a crash of all.
+        # The wait is here, so that replicas take turns whatever starts them: a switch, the boot, or systemd after all
+        # crashed.
         *([f"ExecStartPre=/usr/bin/sleep {later}", f"TimeoutStartSec={90 + later}"] if later else []),
         *(_awaits_nodes(resolved["name"], settings) if node and not follows else []),
         *capped,
-        # A compiler does without its cache where the folder for it is missing.
+        # If the folder for its cache is missing, a compiler does without it.
         f"ExecStartPre=-{' '.join(quote(word) for word in service.folders)}",
         "ExecStart=" + " \\\n    ".join(_grouped(service.argv)),
         *([] if follows else _verified(resolved["slot"])),
@@ -215,7 +216,7 @@ def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any], launch: 
         f"TimeoutStopSec={service.stop_timeout_s}",
         f"SuccessExitStatus={kind_of(engine['kind']).success_statuses}",
         *(_FOLLOWER_RESTART if follows else _RESTART),
-        # A program that is not there does not appear by trying again.
+        # Another try does not make a missing program appear.
         f"RestartPreventExitStatus={service.missing}",
         "OOMPolicy=stop",
         *service.confined,
@@ -224,19 +225,22 @@ def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any], launch: 
     return "\n".join(lines) + "\n"
 
 
-# Not on-failure: an engine whose worker died ends with status 0. Who stops the unit still stops it.
+# Not on-failure: an engine whose worker died ends with status 0. Stopping the unit still stops it.
 _RESTART = ("Restart=always", "RestartSec=15")
-# The process group is formed once: with a part that ended, all of them begin anew.
+# The process group is formed once: when one part ends, all of them start again.
 _FOLLOWER_RESTART = ("Restart=no",)
 
 
 def _verified(slot: str) -> list[str]:
-    """Whoever starts it, it is verified before a client reaches it. During a switch that waits for the switch."""
+    """Return the directive that has the engine verified before a client reaches it, whoever starts it.
+
+    During a switch, the verification waits for the switch.
+    """
     return [f"ExecStartPost=-+/usr/bin/systemctl start --no-block {settle_name(slot)}"]
 
 
 def _awaits_nodes(profile: str, settings: Mapping[str, Any]) -> list[str]:
-    """It starts when the other nodes have started their parts, whoever starts it."""
+    """Return the directives that delay the engine until the other nodes have started their parts."""
     program = quote_path(f"{settings['bin_dir']}/{settings['command']}")
     return [f"ExecStartPre=+{program} await-nodes {profile}", f"TimeoutStartSec={NODES_LIMIT_S + 90:g}"]
 
@@ -276,7 +280,7 @@ _NODE_HARDENING = (
 
 
 def node_text(program: str, slot: str, place: NodePlace, settings: Mapping[str, str]) -> str:
-    """Return the unit by which a host takes part in a group of nodes.
+    """Return the unit that makes a host part of a group of nodes.
 
     :param program: path of b70ctl.
     :param settings: the slot's settings (see ``arcpro.b70.render_slot``).
@@ -295,13 +299,14 @@ def node_text(program: str, slot: str, place: NodePlace, settings: Mapping[str, 
         "Type=exec",
         f"LoadCredential={NODE_KEY}:{settings['config_dir']}/keys/{NODE_KEY}",
         f"ExecStart={quote_path(program)} node",
-        # It ends by itself, with status 0, where the host belongs to no group any more.
+        # It ends by itself, with status 0, once the host belongs to no group.
         "Restart=on-failure",
         "RestartSec=2",
-        # What it has begun in the slot is brought to an end.
+        # It brings what it has begun in the slot to an end.
         "KillMode=mixed",
         "TimeoutStopSec=15",
-        # Root, because it starts and stops units and runs switches: with the rights that `admin` has for these.
+        # It runs as root, because it starts and stops units and runs switches, with the rights that `admin` has for
+        # these.
         f"ReadWritePaths={' '.join(quote_path(settings[key]) for key in _WRITTEN)}",
         "CapabilityBoundingSet=CAP_DAC_READ_SEARCH CAP_PERFMON CAP_SYS_PTRACE",
         *_NODE_HARDENING,
@@ -314,7 +319,7 @@ def node_text(program: str, slot: str, place: NodePlace, settings: Mapping[str, 
     return "\n".join(lines) + "\n"
 
 
-# What an engine needs and a relay does not: devices, memory that is written and executed, a user who owns a cache.
+# A relay does not need what an engine needs: devices, writable and executable memory, a user who owns a cache.
 _RELAY_HARDENING = """\
 DynamicUser=yes
 PrivateDevices=yes

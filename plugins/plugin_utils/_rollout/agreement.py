@@ -1,12 +1,11 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Do hosts that run the same thing answer the same?
+"""Find hosts that run the same thing but answer differently.
 
-The rule. Hosts with the same fingerprint are compared case by case, where they were asked the same question and their
-own repeats agreed. The answer that most hosts gave is trusted. On a tie between the most frequent answers, the one
-that the canary host gave is trusted, else the one of the host that comes first in the rollout. Every other host
-disagrees.
+Hosts with the same fingerprint are compared case by case, if they were asked the same question and their own repeats
+agreed. The answer that most hosts gave is trusted. On a tie between the most frequent answers, the canary host's is
+trusted, else that of the host that comes first in the rollout. Every other host disagrees.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _SHOWN = 12  # characters of a hash
 
 
 def disagreements(members: Iterable[Member]) -> dict[str, str]:
-    """Each host that disagrees, with the reason. members: in the order of the rollout, the canary host first."""
+    """Return each host that disagrees, with the reason. members: in the order of the rollout, the canary host first."""
     asked: dict[tuple[str, str, str], dict[str, list[str]]] = {}
     for member in members:
         for answer in _comparable(member):
@@ -33,7 +32,7 @@ def disagreements(members: Iterable[Member]) -> dict[str, str]:
 
 
 def _comparable(member: Member) -> Iterable[Answer]:
-    # The result of a burst names no question: it is any of several answers.
+    # The result of a burst names no question, because it is any of several answers.
     result = member.result
     return (
         answer for answer in result.answers if result.fingerprint and answer.request and answer.steady and answer.sha256
@@ -41,7 +40,7 @@ def _comparable(member: Member) -> Iterable[Answer]:
 
 
 def _outvoted(case: str, sides: Mapping[str, list[str]]) -> dict[str, str]:
-    """The hosts that disagree in one case. Sides are in the order of their first hosts, so `max` settles a tie."""
+    """Return the hosts that disagree in one case. Sides are in the order of their first hosts: `max` settles a tie."""
     trusted = max(sides, key=lambda sha256: len(sides[sha256]))
     tied = [sha256 for sha256 in sides if sha256 != trusted and len(sides[sha256]) == len(sides[trusted])]
     found: dict[str, str] = {}

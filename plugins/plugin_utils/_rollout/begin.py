@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a rollout begins: from what every host answered to the check, and the record of one that did not finish."""
+"""How a rollout begins: from each host's answer to the check, and the record of an earlier, unfinished rollout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNFINISHED = (Status.RUNNING, Status.STOPPED)
 
 @dataclass(frozen=True)
 class Settings:
-    """What the operator says about the rollout of a profile."""
+    """The operator's settings for the rollout of a profile."""
 
     profile: str
     waves: str = "1,25%,100%"
@@ -31,28 +31,31 @@ class Settings:
 
 @dataclass(frozen=True)
 class Look:
-    """What the check of one host found. result: with the verdict ALREADY where there is nothing to switch, WAITING
-    where the switch would begin. problem: why it would be refused."""
+    """What the check of one host found.
+
+    result: its verdict is ALREADY if there is nothing to switch, and WAITING if the switch would begin. problem: why
+    the switch would be refused.
+    """
 
     result: Result = WAITING
     problem: str = ""
 
 
 def refusals(looks: Mapping[str, Look]) -> dict[str, str]:
-    """The hosts that would refuse the switch. While there is one, nothing starts."""
+    """Return the hosts that would refuse the switch. While there is one, nothing starts."""
     return {host: look.problem for host, look in looks.items() if look.problem}
 
 
 def resumable(earlier: Rollout | None, profile: str) -> bool:
-    """Is this the record of a rollout of the profile that the next run goes on with?"""
+    """Return whether this is the record of a rollout of the profile that the next run continues."""
     return earlier is not None and earlier.profile == profile and earlier.status in UNFINISHED
 
 
 def plan(name: str, now: str, given: Settings, looks: Mapping[str, Look], earlier: Rollout | None = None) -> Rollout:
-    """The rollout over these hosts, in this order, the canary host first. Other hosts of an earlier rollout stay in its
-    record.
+    """Return the rollout over these hosts, in this order, the canary host first.
 
-    name: its id, unless an earlier rollout is resumed. Raises SettingError.
+    Other hosts of an earlier rollout stay in its record. name: the rollout's id, unless an earlier rollout is resumed.
+    Raise SettingError.
     """
     on_failure, gate = _one_of(OnFailure, "on_failure", given.on_failure), _one_of(Gate, "gate", given.gate)
     allowed(given.max_fail, len(looks))
@@ -85,14 +88,15 @@ def _one_of(kind: type[Kind], name: str, given: str) -> Kind:
 
 
 def _member(host: str, wave: int, profile: str, found: Result, earlier: Member | None, gate: Gate) -> Member:
-    """What an unfinished rollout wrote down about a host counts where the host does not say it any more."""
+    """Return the member for a host. What an unfinished rollout recorded counts if the host no longer says it itself."""
     if earlier is None:
         return Member(host, wave, found.profile, found)
     before = found.profile if found.profile not in (None, profile) else earlier.before
     if found.verdict is not Verdict.ALREADY or before == profile:
         return Member(host, wave, before, found)
     if gate is Gate.PERFORMANCE and earlier.verdict is not Verdict.VERIFIED:
-        # Switched, and its wave was not judged or not let pass. It takes its wave's turn, and the switch does nothing.
+        # It was switched, but its wave was not judged or did not pass. It takes its turn in its wave, and the switch
+        # does nothing.
         return Member(host, wave, before, replace(found, verdict=Verdict.UNMEASURED))
     kept = earlier.result if earlier.verdict is Verdict.VERIFIED else WAITING
     result = replace(found, verdict=Verdict.VERIFIED, phases=kept.phases, why="by an earlier run", figures=kept.figures)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What comes next: the next wave, the end, or a stop with the hosts that go back."""
+"""Decide what comes next: the next wave, the end, or a stop with the hosts that go back."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ _SERVES = (Verdict.VERIFIED, Verdict.ALREADY)
 
 @dataclass(frozen=True)
 class Decision:
-    """rollout: with what was decided about its hosts; where it stops, with those that go back. next: the hosts of the
-    next wave. quarantine: hosts to put into quarantine now, with the reason. measure: the host whose figures the gate
-    wants before anything else is decided."""
+    """What was decided.
+
+    rollout: with the decisions about its hosts and, if it stops, the hosts that go back. next: the hosts of the next
+    wave. quarantine: hosts to put into quarantine now, with the reason. measure: the host whose figures the gate wants
+    before anything else is decided.
+    """
 
     rollout: Rollout
     next: tuple[str, ...] = ()
@@ -28,10 +31,10 @@ class Decision:
 
 
 def decide(rollout: Rollout, switched: Collection[str] = ()) -> Decision:
-    """Decide after a wave, or before the first. A host that never gave a result counts as waiting, so the caller
-    gives one to each host of the wave.
+    """Decide after a wave, or before the first.
 
-    switched: the hosts of a wave that no gate has judged yet.
+    A host that never gave a result counts as waiting, so the caller gives one to each host of the wave. switched: the
+    hosts of a wave that no gate has judged yet.
     """
     known = {member.host: member.result for member in rollout.members}
     found = disagreements(rollout.members)
@@ -59,17 +62,17 @@ def decide(rollout: Rollout, switched: Collection[str] = ()) -> Decision:
 
 
 def _to_measure(rollout: Rollout, switched: Collection[str]) -> Member | None:
-    """Whose figures stand for the wave. Clients wait for one host, not for all."""
+    """Return the host whose figures stand for the wave, so that clients wait for one host and not for all."""
     verified = (m for m in rollout.inside if m.host in switched and m.verdict is Verdict.VERIFIED)
     return next(verified, None) if rollout.gate is Gate.PERFORMANCE else None
 
 
 def _stop(rollout: Rollout) -> str:
-    """Why the rollout stops, or nothing."""
+    """Return why the rollout stops, or nothing."""
     failed = [member for member in rollout.inside if member.failed]
     held = next((member for member in failed if member.verdict is Verdict.HELD), None)
     if held is not None:
-        # One host was measured for all, so max_fail is no measure for it.
+        # One host was measured for all, so max_fail does not apply.
         return f"the gate holds it at {held.host}: {held.result.why}"
     if rollout.canary.failed:
         return f"the canary host {rollout.canary.host} failed: {rollout.canary.verdict}"
@@ -81,14 +84,17 @@ def _stop(rollout: Rollout) -> str:
 
 
 def _back(rollout: Rollout) -> tuple[str, ...]:
-    """Who goes back. One that failed has gone back by itself or is left for a person; one that could not be reached may
-    have come to serve the new profile meanwhile. What served this profile before cannot go back to anything. A run
-    takes no host back that is outside of it; one over all hosts does."""
+    """Return the hosts that go back.
+
+    A host that failed has gone back by itself or is left for a person. A host that could not be reached may serve the
+    new profile by now. A host that served this profile before cannot go back to anything. A run takes back none of the
+    hosts outside of it; a run over all hosts does.
+    """
     if rollout.on_failure is OnFailure.STOP:
         return ()
     done = [member for member in rollout.inside if member.verdict not in (Verdict.WAITING, Verdict.ALREADY)]
     if rollout.on_failure is OnFailure.ROLLBACK_WAVE:
-        # What an earlier run switched and nobody judged is of a wave that is still to come.
+        # A host that an earlier run switched and nobody judged is in a wave that is still to come.
         last = max((member.wave for member in done if member.verdict is not Verdict.UNMEASURED), default=0)
         done = [member for member in done if member.wave == last]
     return tuple(
@@ -99,7 +105,7 @@ def _back(rollout: Rollout) -> tuple[str, ...]:
 
 
 def after_rollback(rollout: Rollout) -> Rollout:
-    """The rollout when its hosts have gone back. It is over where nobody serves the new profile because of it."""
+    """Return the rollout after its hosts have gone back. It is over if no host serves the new profile because of it."""
     serves = {Verdict.VERIFIED, Verdict.STRANDED, *UNPASSED}
     left = [member for member in rollout.members if member.verdict in serves]
     went = [member for member in rollout.members if member.verdict is Verdict.RETURNED]

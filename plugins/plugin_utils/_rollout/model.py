@@ -22,14 +22,14 @@ class OnFailure(StrEnum):
 
 
 class Gate(StrEnum):
-    """What must hold of a wave before the next one begins. PERFORMANCE: the figures of its first host, too."""
+    """What must hold of a wave before the next one begins. PERFORMANCE: also the figures of its first host."""
 
     VERIFIED = "verified"
     PERFORMANCE = "performance"
 
 
 class Verdict(StrEnum):
-    """How a host stands. The words are those of the result table."""
+    """The state of a host, in the words of the result table."""
 
     WAITING = "not begun"
     ALREADY = "already verified"
@@ -61,7 +61,7 @@ UNPASSED = frozenset({Verdict.UNMEASURED, Verdict.HELD})
 
 
 class Status(StrEnum):
-    """How the rollout stands. A rollout that is RUNNING or STOPPED is resumed by the next run."""
+    """The state of the rollout. The next run resumes a rollout that is RUNNING or STOPPED."""
 
     RUNNING = "running"
     STOPPED = "stopped"
@@ -71,7 +71,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a host answered to one canary case. request: hash of the question. steady: its repeats were equal."""
+    """A host's answer to one canary case. request: hash of the question. steady: its repeats were equal."""
 
     name: str
     request: str
@@ -81,8 +81,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Result:
-    """What is known of a host. profile: what it serves. phases: (name, seconds) in order. figures: what the gate
-    measured and compared, a line each."""
+    """What is known of a host.
+
+    profile: what it serves. phases: (name, seconds) in order. figures: what the gate measured and compared, a line
+    each.
+    """
 
     verdict: Verdict
     profile: str | None = None
@@ -102,8 +105,11 @@ WAITING = Result(Verdict.WAITING)
 
 @dataclass(frozen=True)
 class Member:
-    """A host of the rollout. wave: its number from 1. before: the profile that it served before the rollout. outside:
-    it is in the record, but not among the hosts of this run, which leaves it as it is."""
+    """A host of the rollout.
+
+    wave: its number from 1. before: the profile that it served before the rollout. outside: it is in the record, but
+    not among the hosts of this run, which leaves it as it is.
+    """
 
     host: str
     wave: int
@@ -122,8 +128,10 @@ class Member:
 
 @dataclass(frozen=True)
 class Rollout:
-    """The plan and what has happened. Members are in the order in which they are switched; the first is the canary.
-    Those outside of this run come last."""
+    """The plan and what has happened.
+
+    Members are in the order in which they are switched; the first is the canary. Those outside of this run come last.
+    """
 
     id: str
     profile: str
@@ -144,7 +152,7 @@ class Rollout:
 
     @property
     def inside(self) -> tuple[Member, ...]:
-        """The hosts of this run."""
+        """Return the hosts of this run."""
         return tuple(member for member in self.members if not member.outside)
 
     @property
@@ -157,12 +165,12 @@ class Rollout:
 
     @property
     def waiting(self) -> tuple[Member, ...]:
-        """Whose turn is still to come, although some may serve the profile because of an earlier run."""
+        """Return the hosts whose turn is still to come. Some may serve the profile because of an earlier run."""
         return tuple(member for member in self.inside if member.verdict in (Verdict.WAITING, Verdict.UNMEASURED))
 
     @property
     def batches(self) -> tuple[tuple[str, ...], ...]:
-        """The hosts that are still to be switched or judged, wave by wave."""
+        """Return the hosts that are still to be switched or judged, wave by wave."""
         found: dict[int, list[str]] = {}
         for member in self.waiting:
             found.setdefault(member.wave, []).append(member.host)
@@ -174,7 +182,7 @@ class Rollout:
 
 
 def as_dict(rollout: Rollout) -> dict[str, Any]:
-    """The record, as it is written to JSON."""
+    """Return the record, as it is written to JSON."""
     data = asdict(rollout)
     for member in data["members"]:
         member["result"]["seconds"] = round(sum(seconds for _name, seconds in member["result"]["phases"]), 3)
@@ -182,7 +190,7 @@ def as_dict(rollout: Rollout) -> dict[str, Any]:
 
 
 def from_dict(data: Mapping[str, Any]) -> Rollout:
-    """The rollout of a record. Raises ValueError where it is not one."""
+    """Return the rollout of a record; raise ValueError if it is not one."""
     try:
         if data["schema"] != SCHEMA:
             raise ValueError(f"schema {data['schema']}, this version reads {SCHEMA}")
@@ -219,6 +227,6 @@ def _member(data: Mapping[str, Any]) -> Member:
 
 
 def listed(hosts: Sequence[str], most: int = 8) -> str:
-    """Names of hosts in a sentence; only the first of many."""
+    """Return the names of hosts for a sentence; only the first of many."""
     rest = len(hosts) - most
     return ", ".join(hosts[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From what b70_model_slot returns for a host to what the rollout knows of it."""
+"""Turn what b70_model_slot returns for a host into what the rollout knows of it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def look_of(returned: Returned) -> Look:
 
 def result_of(returned: Returned) -> Result:
     """Read the result of the switch to the rollout's profile."""
-    problem = NO_ANSWER if returned and returned.get("actions") else _unusable(returned)  # actions: of the check
+    problem = NO_ANSWER if returned and returned.get("actions") else _unusable(returned)  # actions: only of the check
     if returned is None or problem:
         lost = returned is not None and returned.get("unreachable")
         return Result(Verdict.UNREACHABLE if lost else Verdict.FAILED, why=problem)
@@ -58,7 +58,7 @@ def return_of(returned: Returned, before: str | None) -> Result:
 
 
 def measured_of(verified: Result, returned: Returned) -> Result:
-    """Read the benchmark of a verified host. What leaves no good record holds the rollout: nobody knows the figures."""
+    """Read the benchmark of a verified host. Without a good record it holds the rollout: nobody knows the figures."""
     problem = _unusable(returned)
     record = (returned or {}).get("record")
     if returned is None or record is None:
@@ -71,7 +71,7 @@ def measured_of(verified: Result, returned: Returned) -> Result:
 
 
 def _limits(data: Mapping[str, Any]) -> str:
-    """What figures were held to."""
+    """Return the limits that the figures were held to."""
     comparison, band = data["comparison"], data["comparison"]["band"]
     if not compared(data):
         return ": compared with nothing"
@@ -83,7 +83,7 @@ def _limits(data: Mapping[str, Any]) -> str:
 
 
 def layout_of(returned: Returned) -> dict[str, str]:
-    """The slot of the host and where its files are, as the switch was told."""
+    """Return the slot of the host and where its files are, as the switch was told."""
     return {} if returned is None else dict(returned.get("layout") or {})
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a person reads of a rollout: lines on the screen, Markdown, and a page."""
+"""A rollout for people: lines on the screen, Markdown, and a page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEVEL = {
 
 
 def plan_lines(rollout: Rollout, forks: int) -> list[str]:
-    """The plan, before anything is switched."""
+    """Return the plan, before anything is switched."""
     hosts, waiting = rollout.inside, rollout.waiting
     to_come = {member.host for member in waiting}
     done = [member.host for member in hosts if member.host not in to_come]
@@ -69,19 +69,19 @@ def _row(member: Member) -> tuple[str, ...]:
 
 
 def table(rollout: Rollout) -> list[str]:
-    """The results as lines of text, with the reasons of failures below."""
+    """Return the results as lines of text, with the reasons of failures below."""
     reasons = [f"{member.host}: {line}" for member in rollout.members for line in _below(member)]
     return [*columns(HEAD, [_row(member) for member in rollout.members]), *reasons, sentence(rollout)]
 
 
 def _below(member: Member) -> list[str]:
-    """What a cell is too small for: why a host failed, and what the gate measured."""
+    """Return what a cell is too small for: why a host failed, and what the gate measured."""
     why = [member.result.why] if member.result.why and member.verdict in FAILURES else []
     return [*why, *member.result.figures]
 
 
 def sentence(rollout: Rollout, *, goes_on: bool = False) -> str:
-    """How the rollout stands, in one sentence. goes_on: its next wave follows."""
+    """Return the state of the rollout in one sentence. goes_on: its next wave follows."""
     counts = {verdict: sum(member.verdict is verdict for member in rollout.members) for verdict in Verdict}
     numbers = ", ".join(f"{number} {verdict}" for verdict, number in counts.items() if number)
     again = "run the same command again to go on"
@@ -97,7 +97,7 @@ def sentence(rollout: Rollout, *, goes_on: bool = False) -> str:
 
 
 def markdown(rollout: Rollout) -> str:
-    """The same as Markdown."""
+    """Return the same as Markdown."""
     rows = [HEAD, ("---",) * len(HEAD), *(_row(member) for member in rollout.members)]
     lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
     reasons = [f"- `{member.host}`: {_one_line(line)}" for member in rollout.members for line in _below(member)]
@@ -110,7 +110,7 @@ def _one_line(text: str) -> str:
 
 
 def page(rollout: Rollout) -> str:
-    """The same as a page that is complete in itself."""
+    """Return the same as a self-contained page."""
     head = "".join(f"<th>{name.lower()}</th>" for name in HEAD)
     rows = "".join(_page_row(member) for member in rollout.members)
     about = _facts(

@@ -16,8 +16,10 @@ class SettingError(ValueError):
 
 
 def sizes(text: str, hosts: int) -> list[int]:
-    """The sizes of waves over so many hosts. Like `serial`: each is a number or a percentage of all hosts, the last
-    one repeats, and no wave is empty."""
+    """Return the sizes of the waves over so many hosts.
+
+    As in `serial`, each is a number or a percentage of all hosts, and the last one repeats. No wave is empty.
+    """
     words = [word.strip() for word in str(text).split(",") if word.strip()]
     if not words:
         raise SettingError("waves is empty; write sizes such as 1,25%,100%")
@@ -40,7 +42,7 @@ def _size(word: str, hosts: int) -> int:
 
 
 def waves_of(hosts: Sequence[str], text: str, canary: str = "") -> list[tuple[str, ...]]:
-    """The hosts of each wave. The canary host, by default the first, is always alone in the first wave."""
+    """Return the hosts of each wave. The canary host, by default the first, is always alone in the first wave."""
     first = canary or next(iter(hosts), "")
     if first not in hosts:
         raise SettingError(f"canary is {first or 'empty'}, which is no host of this rollout")
@@ -56,7 +58,7 @@ def waves_of(hosts: Sequence[str], text: str, canary: str = "") -> list[tuple[st
 
 
 def allowed(text: str, hosts: int) -> int:
-    """How many hosts may fail before the rollout stops: a number, or a percentage of all hosts, rounded down."""
+    """Return how many hosts may fail before the rollout stops: a number, or a percentage of all hosts, rounded down."""
     match = _SIZE.fullmatch(str(text).strip())
     if match is None or (match[2] and int(match[1]) > 100):
         raise SettingError(f"max_fail is {text!r}; write a number of hosts, or a percentage such as 10%")

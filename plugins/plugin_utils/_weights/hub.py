@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What profiles and inventories say of repositories of the hub. Pure."""
+"""The hub's repositories that profiles and inventories name. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def is_commit(revision: object) -> bool:
-    """Whether a revision names exactly one state of a repository for ever."""
+    """Return whether a revision names exactly one state of a repository for ever."""
     return isinstance(revision, str) and _COMMIT.fullmatch(revision) is not None
 
 
 def refuse_branch(name: str, source: Mapping[str, Any]) -> None:
-    """Raise WeightsError for a repository whose revision is named and no commit."""
+    """Raise WeightsError if the revision of a repository is named but is not a commit."""
     said = source.get("revision")
     if "hub" not in source or not said or is_commit(said):
         return
@@ -39,9 +39,9 @@ def refuse_branch(name: str, source: Mapping[str, Any]) -> None:
 def from_catalogue(
     catalogue: Mapping[str, Any], names: Iterable[str], revisions: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """The sources that profiles name themselves: directory to source, for those with a repository of the hub.
+    """Return the sources that profiles name themselves: directory to source, for those with a repository of the hub.
 
-    ``revisions`` (repository to commit) is the operator's word and wins over the profile's.
+    ``revisions`` (repository to commit) is the operator's and wins over the profile's.
     """
     found: dict[str, dict[str, Any]] = {}
     for name in names:
@@ -62,7 +62,7 @@ def from_catalogue(
 
 
 def _models(profile: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], list[str]]]:
-    """The models of a profile, each with the patterns of its files; without any, all files belong to it."""
+    """Return the models of a profile, each with the patterns of its files; no pattern means all files."""
     model = profile["model"]
     beside = [model[name] for name in COMPANIONS if model.get(name)]
     return [

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which revision hosts take of a repository of the hub for which neither the operator nor a profile names one."""
+"""The revision that hosts take of a repository of the hub, if neither the operator nor a profile names one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 from .hub import is_commit
 
-# What a model needs: nothing, that the revision is recorded which the host has, or that the source is asked for one.
+# What a model needs: nothing, a record of the revision that the host has, or a question to the source for one.
 NOTHING, RECORD, ASK = "", "record", "ask"
 
 
 def is_open(source: Mapping[str, Any]) -> bool:
-    """Whether the pins decide about a source."""
+    """Return whether the pins decide about a source."""
     return "hub" in source and not source.get("revision")
 
 
 def step(pinned: str, found: Mapping[str, Any]) -> str:
-    """What to do for a model that was found so: its ``state``, and the ``revision`` that its own record has."""
+    """Return what to do for a model, from its ``state`` and the ``revision`` in its own record."""
     if pinned:
         return NOTHING
     if is_commit(found["revision"]):
@@ -29,14 +29,14 @@ def step(pinned: str, found: Mapping[str, Any]) -> str:
 
 
 def foretold(repository: str, revision: str, origin: str, path: str) -> str:
-    """What check mode says would be recorded; without ``revision`` the source will be asked."""
+    """Return what check mode says would be recorded; without ``revision`` the source will be asked."""
     if revision:
         return f"{repository}: revision {revision}, which this host has, would be recorded in {path}"
     return f"{repository}: its revision would be asked for at {origin} and recorded in {path}"
 
 
 def unrecordable(name: str, source: Mapping[str, Any], problem: str) -> str:
-    """What to say where a first download can't record what it fetches."""
+    """Return what to say if a first download can't record what it fetches."""
     repository, profile = source["hub"], source.get("profile")
     whose = f" (profile {profile})" if profile else ""
     return (

@@ -1,19 +1,19 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How far a download is, in one line."""
+"""The progress of a download in one line."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-# Below this share of the whole, a rate says nothing about what is left.
+# Bytes per second. Below this, a rate says nothing about the time that is left.
 _MIN_RATE = 1000.0
 
 
 def rate(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> float:
-    """Bytes per second between two looks, or since the start."""
+    """Return the bytes per second between two looks, or since the start."""
     begun = before if before is not None else {"done": now["at_start"], "time": now["start"]}
     seconds = now["time"] - begun["time"]
     return max(0.0, (now["done"] - begun["done"]) / seconds) if seconds > 0 else 0.0
@@ -30,7 +30,7 @@ def duration(seconds: float) -> str:
 
 
 def say(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> str:
-    """``file 3 of 12, 4.20 of 16.10 GB, 85.1 MB/s, 2 min 20 s left``."""
+    """Return a line such as ``file 3 of 12, 4.20 of 16.10 GB, 85.1 MB/s, 2 min 20 s left``."""
     speed = rate(before, now)
     unit, factor = ("GB", 1e9) if now["total"] >= 1e9 else ("MB", 1e6)
     sizes = f"{now['done'] / factor:.2f} of {now['total'] / factor:.2f} {unit}"

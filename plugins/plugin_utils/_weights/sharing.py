@@ -1,10 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which host downloads a model and which hosts take it from others, over what all hosts of a play found. Pure.
+"""Decide which host downloads a model and which hosts take it from others, from what all hosts found. Pure.
 
-Hosts take a model in rounds. In each, as many hosts take it as have it, and then all of them have it: 32 hosts need
-five rounds, and no host gives more than about one copy at a time.
+Hosts take a model in rounds. In each round, as many hosts take it as already have it: 32 hosts need five rounds, and no
+host gives more than about one copy at a time.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Copy:
     """One wanted model on one host.
 
     :param name: the model's directory there.
-    :param has: it is complete. Without a record nobody knows what it is, and nobody takes it.
+    :param has: it is complete. Without a record nobody knows what it is, so nobody takes it.
     :param record: its files with size and SHA-256.
     :param downloaded: it came from the source outside in this play, so its record is the truth.
     :param wrong: a host got wrong bytes from here.
     :param running: a download is under way.
     :param begun: bytes that an interrupted download left.
-    :param failed: it could not be brought in an earlier round.
+    :param failed: an earlier round could not bring it.
     """
 
     host: str
@@ -50,7 +50,7 @@ class Copy:
 class Turn:
     """One round of one model. The first taker goes to the source outside if no host gives it the model.
 
-    :param sources: copies that are taken from; all have the same record.
+    :param sources: the copies to take from; all have the same record.
     :param conflict: hosts whose records differ, so that none of them is a source.
     """
 
@@ -61,7 +61,7 @@ class Turn:
 
     @property
     def record(self) -> Record:
-        """What the takers must get."""
+        """Return what the takers must get."""
         return self.sources[0].record or {}
 
 
@@ -96,15 +96,20 @@ def rounds(copies: Sequence[Copy]) -> list[Turn]:
 
 
 def key_of(identity: Mapping[str, Any], recorded: str, pinned: str) -> str:
-    """Return what names a model for all hosts. A revision that nobody names is the pinned one, else that of the host's
-    own record."""
+    """Return the key of a model, which is the same on all hosts.
+
+    If nobody names a revision, it is the pinned one, else that of the host's own record.
+    """
     revision = identity.get("revision") or pinned or recorded
     return json.dumps({**identity, **({"revision": revision} if identity["kind"] == "hub" else {})}, sort_keys=True)
 
 
 def copies_of(found: Mapping[str, Mapping[str, Mapping[str, Any]]], pinned: Mapping[str, str]) -> dict[str, list[Copy]]:
-    """Return the copies of each model by its key. ``found`` is what every host registered: by host and name, the
-    ``identity``, the ``revision`` of its record and what a `Copy` has; ``wrong_hosts`` are those that gave it wrong."""
+    """Return the copies of each model by its key.
+
+    ``found`` is what every host registered: by host and name, the ``identity``, the ``revision`` of its record and what
+    a `Copy` has; ``wrong_hosts`` are those that gave it wrong.
+    """
     copies: dict[str, list[Copy]] = {}
     wrong: dict[str, set[str]] = {}
     for host, models in found.items():
@@ -125,7 +130,7 @@ def lookup(copies: Mapping[str, Sequence[Copy]], host: str) -> dict[str, list[Co
 
 @dataclass(frozen=True)
 class Part:
-    """What one host has to do with the transfers of a play.
+    """One host's part in the transfers of a play.
 
     :param rounds: how many rounds all hosts go through; the same for every host.
     :param gives: names of models that it serves before the first round.
