@@ -129,17 +129,10 @@ def test_a_pull_from_a_registry_that_says_nothing_more_is_ended(
     assert answer_of(frontdoor.ask()) == "I am tiny-a."
 
 
-def test_a_switch_refuses_an_image_that_is_not_there(operator: Operator, frontdoor: Frontdoor) -> None:
-    done = play(SWITCH, *operator.words("tiny-image"))
-    assert done.code != 0
-    assert "is not installed" in words_of(done.output)
-    assert answer_of(frontdoor.ask()) == "I am tiny-a."
-
-
-def test_the_image_is_pulled_and_served_with_its_canary(
+def test_a_switch_pulls_the_image_and_serves_it_with_its_canary(
     operator: Operator, image: Image, host: Host, frontdoor: Frontdoor
 ) -> None:
-    done = play(SITE, *operator.words("tiny-image"))
+    done = play(SWITCH, *operator.words("tiny-image"))
     assert done.code == 0, done.output[-6000:]
     assert "pulling or building the image" in done.output
     assert served(frontdoor, "tiny-image")
@@ -183,6 +176,17 @@ def test_a_wrong_model_in_the_image_is_rolled_back(operator: Operator, frontdoor
     assert done.code != 0
     assert "canary" in done.output
     assert served(frontdoor, "tiny-a"), "from the image back to the environment"
+
+
+def test_the_host_itself_refuses_an_image_that_is_gone_and_a_play_pulls_it_again(
+    operator: Operator, host: Host, frontdoor: Frontdoor
+) -> None:
+    before = served_process(host)
+    run(host, "podman image rm --all --force")
+    refused = host.run("b70ctl switch tiny-image")
+    assert refused.rc != 0
+    assert "the image of tiny-image is not on this host" in words_of(refused.stdout + refused.stderr)
+    assert served_process(host) == before
     done = play(SWITCH, *operator.words("tiny-image"))
     assert done.code == 0, done.output[-4000:]
     assert served(frontdoor, "tiny-image")
