@@ -15,6 +15,7 @@ from .kind import Dialect, Kind, Metrics, Pool, Step, Symptom, Weights
 # Time since the start, a letter for the level, then the server's part and its function, or a function alone.
 _PREFIX = re.compile(r"\d+\.\d\d\.\d{3}\.\d{3} [DIWET] (?:(?:cmn|srv|slot|que|res) +\S+: |\w+: )*")
 _BLOCK = 256  # tokens; it rounds the context of a slot up to a multiple of this
+_CACHE_RAM = 8192  # MiB; the server's own default for `cache_ram`
 
 _STEPS: tuple[Step, ...] = (
     (re.compile(r"load_model: loading model"), "loading weights"),
@@ -191,8 +192,8 @@ class LlamaServer(Kind):
         return settings.get("cache_prompt") is not False
 
     def host_cache_bytes(self, settings: Mapping[str, Any]) -> int:
-        # `cache_ram` is in MiB; -1 sets no limit, and counts as 0 here.
-        return max(0, int(settings.get("cache_ram") or 0)) * 2**20
+        kept = settings.get("cache_ram")
+        return (_CACHE_RAM if kept is None else int(kept)) * 2**20
 
     def served_length(self, model: Mapping[str, Any]) -> Any:
         return (model.get("meta") or {}).get("n_ctx")

@@ -31,7 +31,9 @@ CONNECTOR = {"kv_connector": "OffloadingConnector", "kv_connector_extra_config":
         ("vllm", {"kv_transfer_config": {**CONNECTOR, "kv_connector": "NixlConnector"}}, 0),
         ("llama-server", {"cache_ram": 2048}, 2),
         ("llama-server", {"cache_ram": 0}, 0),
-        ("llama-server", {"cache_ram": -1}, 0),
+        # its own default
+        ("llama-server", {}, 8),
+        ("llama-server", {"cache_ram": None}, 8),
         ("openai", {}, 0),
     ],
 )
