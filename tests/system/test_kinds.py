@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,6 @@ class Place:
     rig: Rig
     host: Host
     frontdoor: Frontdoor
-    release: str  # of Debian
 
     def play(self, profile: str, **more: Any) -> None:
         done = play(SITE, "--limit", self.rig.host.name, *self.operator.words(profile, **more), limit_s=3600)
@@ -95,36 +95,44 @@ def built(kinds_native: Operator, kinds_image: Image, kinds_vars: dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def place(request: pytest.FixtureRequest, built: Operator) -> Place:
-    """The first host, or one with Debian 13, with all its stacks; it serves the first profile of its story."""
-    number = 1
-    if request.param == "13":
-        number = 2
-        lab_command("up", "--hosts", "2", "--containers", "--suite", "trixie")
-    variables = inventory_hosts(str(INVENTORY), "b70_hosts")[f"{LAB}{number}"]
-    frontdoor = Frontdoor(f"http://{variables['ansible_host']}:8000")
-    made = Place(built, Rig(open_lab(LAB), number), reach(variables), frontdoor, request.param)
-    assert run(made.host, "cat /etc/debian_version").startswith(request.param)
-    if number == 1:
-        made.play("tiny-a", stack_names=["cpu", "llama-cpu", "lab-image", "lab-llama"])
-    else:
-        with_containers(made.host, built.address)
-        made.play("tiny-gguf-image", stack_names=["lab-image", "lab-llama"])
-    return made
+def places(built: Operator) -> Callable[[str], Place]:
+    """Return the host with a release of Debian, with all its stacks; it serves the first profile of its story."""
 
+    @cache
+    def with_release(release: str) -> Place:
+        number = 1
+        if release == "13":
+            number = 2
+            lab_command("up", "--hosts", "2", "--containers", "--suite", "trixie")
+        variables = inventory_hosts(str(INVENTORY), "b70_hosts")[f"{LAB}{number}"]
+        frontdoor = Frontdoor(f"http://{variables['ansible_host']}:8000")
+        made = Place(built, Rig(open_lab(LAB), number), reach(variables), frontdoor)
+        assert run(made.host, "cat /etc/debian_version").startswith(release)
+        if number == 1:
+            made.play("tiny-a", stack_names=["cpu", "llama-cpu", "lab-image", "lab-llama"])
+        else:
+            with_containers(made.host, built.address)
+            made.play("tiny-gguf-image", stack_names=["lab-image", "lab-llama"])
+        return made
 
-@pytest.fixture(scope="module")
-def watch(place: Place) -> Iterator[Watch]:
-    watch = Watch(place.rig)
-    yield watch
-    watch.stop()
+    return with_release
 
 
 @pytest.fixture
-def recorded(watch: Watch) -> Iterator[Callable[[], Recording]]:
+def place(request: pytest.FixtureRequest, places: Callable[[str], Place]) -> Place:
+    # Not of the module's scope: pytest would make the host anew for each case that names its release.
+    return places(request.param)
+
+
+@pytest.fixture
+def recorded(place: Place) -> Iterator[Callable[[], Recording]]:
     """Begin to record what clients get; each answer must be right, or a refusal that says why."""
-    yield watch.begin
-    recording = watch.end()
+    watch = Watch(place.rig)
+    try:
+        yield watch.begin
+        recording = watch.end()
+    finally:
+        watch.stop()
     recording.check_right("I am tiny-a.")
     assert any(answer.status == 200 for answer in recording.answers)
 
