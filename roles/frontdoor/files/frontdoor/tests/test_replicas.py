@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
+import fcntl
 import json
 import random
+import socket
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +44,48 @@ def unreachable(slot: Slot, *replicas: int) -> Unreachable:
     for one in replicas:
         slot.run.app.first.replicas.all[one].pool._loop = loop
     return loop
+
+
+class Dying:
+    """Takes the place of an engine that is ending: the kernel accepts connections for it, and it reads nothing more."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._listening = socket.create_server(("127.0.0.1", engine.port))
+        self._listening.setblocking(False)
+        self._open: list[socket.socket] = []
+        self._asked: socket.socket | None = None
+
+    async def _accept(self) -> socket.socket:
+        """Return the first connection that has something else than a look at the engine to read."""
+        while True:
+            connection, _address = await asyncio.get_running_loop().sock_accept(self._listening)
+            self._open.append(connection)
+            await until(lambda: unread(connection))
+            if connection.recv(4, socket.MSG_PEEK) == b"POST":
+                return connection
+
+    async def answer(self) -> None:
+        """Answer one request and keep its connection, as before its end."""
+        loop, connection = asyncio.get_running_loop(), await self._accept()
+        # a small request is sent in one piece
+        assert await loop.sock_recv(connection, 65536)
+        await loop.sock_sendall(connection, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        self._asked = connection
+
+    async def end(self) -> None:
+        """End when there is a request to read."""
+        connection = self._asked or await self._accept()
+        await until(lambda: unread(connection))
+        self._listening.close()
+        for one in self._open:
+            one.close()
+
+
+def unread(connection: socket.socket) -> int:
+    """How many bytes there are to read."""
+    count = array.array("i", [0])
+    fcntl.ioctl(connection, termios.FIONREAD, count)
+    return count[0]
 
 
 def holds(slot: Slot) -> Hold:
@@ -293,6 +339,55 @@ async def test_what_was_sent_is_not_sent_to_another(tmp_path: Path) -> None:
         refused = await (await slot.run.client()).chat()
         assert (refused.status, refused.json["error"]["code"]) == (502, "engine_closed")
         assert sum(slot.asked) == 1
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@on_loop
+async def test_what_a_replica_had_not_read_when_it_ended_is_sent_to_another(tmp_path: Path, kept: bool) -> None:
+    async with several(tmp_path, count=2, permits=2) as slot:
+        await slot.engines[0].kill()
+        dying, replica = Dying(slot.engines[0]), slot.run.app.first.replicas.all[0]
+        # what a probe found in between
+        replica.stop()
+        replica.health.forget()
+        hold, limiter = holds(slot), slot.run.app.first.limiter
+        # each has one of two
+        clients = await ask(slot, 2)
+        if kept:
+            await dying.answer()
+            await until(lambda: limiter.held == [0, 1])
+            clients += await ask(slot, 1)
+        await dying.end()
+        await until(lambda: limiter.held == [0, 2])
+        hold.go.set()
+        assert await answers(clients) == [200] * len(clients)
+        assert [row["used"] for row in (await status(slot))["replicas"]] == [False, True]
+
+
+@on_loop
+async def test_a_request_that_ends_a_second_replica_goes_to_no_third(tmp_path: Path) -> None:
+    async with several(tmp_path, count=3, permits=2) as slot:
+        for engine in slot.engines:
+            await engine.kill()
+        ends = [asyncio.create_task(Dying(engine).end()) for engine in slot.engines]
+        refused = await (await slot.run.client()).chat()
+        assert (refused.status, refused.json["error"]["code"]) == (502, "engine_closed")
+        assert [end.done() for end in ends].count(True) == 2
+        for end in ends:
+            end.cancel()
+
+
+@on_loop
+async def test_an_only_engine_that_ended_before_it_had_read_is_unreachable(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        await run.engine.kill()
+        dying = Dying(run.engine)
+        client = await run.client()
+        client.request("POST", CHAT, b"{}")
+        await dying.end()
+        refused = await client.answer()
+        assert (refused.status, refused.json["error"]["code"]) == (502, "engine_unreachable")
+        assert "before it had read the request" in refused.json["error"]["message"]
 
 
 @on_loop

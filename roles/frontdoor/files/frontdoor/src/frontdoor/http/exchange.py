@@ -49,7 +49,7 @@ class Exchange:
         *("_asked", "_awaits_first", "_body", "_client", "_connecting", "_connection", "_done", "_first_byte_s"),
         *("_gaps", "_head", "_head_bytes", "_last_activity", "_look_at", "_looked", "_only", "_paused"),
         *("_permit", "_received", "_relay", "_replica", "_response", "_server", "_shut_client", "_sign"),
-        *("_size", "_started", "_tail", "_target", "_tried"),
+        *("_size", "_started", "_tail", "_target", "_tried", "_unread"),
     )
 
     def __init__(
@@ -82,6 +82,8 @@ class Exchange:
         self._replica: Replica | None = None
         self._only = only
         self._tried = 0
+        # whether one ended before it had read the request
+        self._unread = False
         self._connection: UpstreamConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._response: ResponseHead | None = None
@@ -152,7 +154,7 @@ class Exchange:
             self._connecting = pool.connect(self)
 
     def upstream_failed(self, reason: str) -> None:
-        """Ask another replica: nothing of the request was sent to this one."""
+        """Ask another replica: this one has read nothing of the request, or not all of it."""
         self._connecting = None
         replica = self._replica
         assert replica is not None
@@ -345,9 +347,15 @@ class Exchange:
         connection, self._connection = self._connection, None
         if self._response is None:
             assert connection is not None
-            if connection.served and not self._head_bytes and self._unseen(connection):
+            unread = not self._head_bytes and connection.unread(exc)
+            if connection.served and not self._head_bytes and (unread or self._unseen(connection)):
                 # once more on a fresh one, which has not served and is therefore the last try
                 self._connecting = connection.pool.connect(self)
+                return
+            if unread and not self._unread:
+                # only once: should such a request be what ends an engine, the others go on
+                self._unread = True
+                self.upstream_failed("it ended before it had read the request")
                 return
             self._fail(Refusal(502, "engine_closed", "the engine closed the connection before it answered"))
         elif exc is None and self._relay is not None and self._relay.whole:
@@ -360,7 +368,7 @@ class Exchange:
         """Whether the request may be sent again: the kept connection was closed before the engine could act on it.
 
         A generation may not be asked for twice (RFC 9110 9.2.2): it is only repeated where the engine's host did not
-        even acknowledge all of it.
+        even acknowledge all of it, or its process had not read it.
         """
         if self._server.loop.time() - self._last_activity >= _STALE_S:
             return False

@@ -17,6 +17,7 @@ from frontdoor.config import Backend, split_backend_url
 # of the kernel's struct tcp_info (linux/tcp.h): bytes_acked, notsent_bytes, bytes_sent and bytes_retrans
 _TCP_INFO = struct.Struct("=120xQ16xI52xQQ")
 
+_LOCAL = ("127.0.0.1", "::1", "localhost")
 
 # requests under way, of all engines, from which on new ones come first, and streams that are served before the loop
 # looks for new ones
@@ -102,6 +103,14 @@ class UpstreamConnection(asyncio.Protocol):
         # the handshake counts as one byte
         return not unsent and sent - sent_again <= acknowledged - 1
 
+    def unread(self, exc: Exception | None) -> bool:
+        """Whether the engine's process ended before it had read all that was sent.
+
+        The kernel then resets the connection, instead of ending it (RFC 2525 2.17). Between hosts, others reset
+        connections as well.
+        """
+        return self.pool.local and isinstance(exc, ConnectionResetError)
+
     def release(self) -> None:
         """Have no owner any more, who hears nothing from now on."""
         self.owner = self.receiver = None
@@ -129,6 +138,8 @@ class Pool:
         self.address = ("", 0)
         self.url = ""
         self.host_line = b""
+        #: whether the engine is on this host
+        self.local = False
 
     @property
     def crowded(self) -> bool:
@@ -145,6 +156,7 @@ class Pool:
             return
         self.url = url
         self.address = host, port = split_backend_url(url)
+        self.local = host in _LOCAL
         self.host_line = f"Host: {f'[{host}]' if ':' in host else host}:{port}\r\n".encode()
         self.drop_idle()
 
