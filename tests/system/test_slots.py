@@ -26,7 +26,7 @@ from testinfra.host import Host
 from labkit.layout import open_lab
 from scenarios.recording import Answer, Watch, ask
 from scenarios.rig import Rig
-from system.product import QUESTION, Play, lab_command, play, reach, until
+from system.product import QUESTION, Play, play, reach, until
 
 LIMIT_S = 180.0
 ADMIN_KEY = "admin-key-of-the-lab"
@@ -201,7 +201,7 @@ def test_an_engine_that_dies_is_verified_while_the_other_slot_serves(two: Two) -
 
 
 def test_both_come_back_after_a_reboot(two: Two) -> None:
-    lab_command("reboot", two.name)
+    two.rig.reboot()
     two.wait_verified("main", "aux")
     assert two.chat().status_code == 200
     assert two.vector("vectors-2").status_code == 200
