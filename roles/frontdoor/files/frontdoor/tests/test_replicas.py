@@ -12,6 +12,7 @@ import json
 import random
 import socket
 import termios
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ class Dying:
         while True:
             connection, _address = await asyncio.get_running_loop().sock_accept(self._listening)
             self._open.append(connection)
-            await until(lambda: unread(connection))
+            await until(partial(unread, connection))
             if connection.recv(4, socket.MSG_PEEK) == b"POST":
                 return connection
 
