@@ -347,16 +347,17 @@ class Exchange:
         connection, self._connection = self._connection, None
         if self._response is None:
             assert connection is not None
-            unread = not self._head_bytes and connection.unread(exc)
-            if connection.served and not self._head_bytes and (unread or self._unseen(connection)):
-                # once more on a fresh one, which has not served and is therefore the last try
-                self._connecting = connection.pool.connect(self)
-                return
-            if unread and not self._unread:
-                # only once: should such a request be what ends an engine, the others go on
-                self._unread = True
-                self.upstream_failed("it ended before it had read the request")
-                return
+            if not self._head_bytes:
+                unread = connection.unread(exc)
+                if connection.served and (unread or self._unseen(connection)):
+                    # once more on a fresh one, which has not served
+                    self._connecting = connection.pool.connect(self)
+                    return
+                if unread and not self._unread:
+                    # only once: should such a request be what ends an engine, the others go on
+                    self._unread = True
+                    self.upstream_failed("it ended before it had read the request")
+                    return
             self._fail(Refusal(502, "engine_closed", "the engine closed the connection before it answered"))
         elif exc is None and self._relay is not None and self._relay.whole:
             self._client.write(self._relay.end() or b"")
@@ -368,7 +369,7 @@ class Exchange:
         """Whether the request may be sent again: the kept connection was closed before the engine could act on it.
 
         A generation may not be asked for twice (RFC 9110 9.2.2): it is only repeated where the engine's host did not
-        even acknowledge all of it, or its process had not read it.
+        even acknowledge all of it.
         """
         if self._server.loop.time() - self._last_activity >= _STALE_S:
             return False
