@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from kit import changed_state
 
 from frontdoor import errors
 from frontdoor.config import from_table
-from frontdoor.slot.state import SlotState, StateError, fallback, parse
+from frontdoor.slot.state import SlotState, StateError, epoch, fallback, parse
 
 CONFIG = from_table({})
 MOVE = {"from": "tiny-a", "to": "tiny-b", "started_at": "2026-06-07T09:08:44Z", "eta_s": 40, "loading": False}
@@ -26,7 +25,7 @@ def closed(phase: str, **switch: Any) -> dict[str, Any]:
     state: SlotState = dataclasses.replace(
         fallback(CONFIG, is_open=False, reason=""), phase=phase, switch={**MOVE, **switch}, retry_after_s=40
     )
-    refusal = errors.closed(state, time.time())
+    refusal = errors.closed(state, epoch(state.updated_at))  # the clock may have struck the next second since
     assert refusal.details is not None
     assert refusal.code == refusal.details["phase"] == phase
     return {"message": refusal.message, "switch": refusal.details["switch"], "after": refusal.retry_after_s}
