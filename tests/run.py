@@ -106,7 +106,7 @@ STEPS: dict[str, Step] = {
         (
             pytest(
                 "scenarios",
-                *("-n2", "--dist=worksteal", "-m", "scenario and not exhaustive", "--one-in=3", "tests/scenarios"),
+                *("-n2", "--dist=worksteal", "-m", "scenario and not exhaustive", "--one-in=4", "tests/scenarios"),
                 limit_s=3600,
             ),
         ),
