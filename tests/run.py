@@ -66,11 +66,14 @@ def pytest(step: str, *argv: str, env: Sequence[str] = (), limit_s: float = 1200
 
 
 FRONTDOOR = "roles/frontdoor/files/frontdoor"
+# Two steps that each have a worker per core would only share the cores; one process at a time, which mostly waits for a
+# host, leaves them to the other lane.
+WORKERS, SINGLE = "workers", "single"
 ASIDE = "aside"  # the lane of what runs only when it is asked for
 PROMOTION = ("env", "B70_LAB=promotion")
 STEPS: dict[str, Step] = {
     "lint": Step(
-        "quick",
+        WORKERS,
         (
             tool("ruff", "check", "."),
             tool("ruff", "format", "--check", "."),
@@ -82,7 +85,7 @@ STEPS: dict[str, Step] = {
         ),
     ),
     "unit": Step(
-        "quick",
+        WORKERS,
         (
             pytest("unit", "-n2", "-m", "not lab and not scenario", "tests/unit", "tests/lab", limit_s=2400),
             pytest(
@@ -98,25 +101,24 @@ STEPS: dict[str, Step] = {
             pytest("unit-page", "tests/page"),
         ),
     ),
-    "checks": Step("quick", (pytest("checks", "-n2", "tests/checks", limit_s=1800),)),
-    "sanity": Step("quick", (tool(sys.executable, "tests/tools/sanity.py", limit_s=2700),)),
-    # The longest first, whichever lane takes it: what is left for the end is short.
     "scenarios": Step(
-        "lab",
+        WORKERS,
         (
             pytest(
                 "scenarios",
-                *("-n2", "--dist=worksteal", "-m", "scenario and not exhaustive", "--one-in=4", "tests/scenarios"),
+                *("-n2", "--dist=worksteal", "-m", "scenario and not exhaustive", "--one-in=3", "tests/scenarios"),
                 limit_s=3600,
             ),
         ),
     ),
+    "checks": Step(WORKERS, (pytest("checks", "-n2", "tests/checks", limit_s=1800),)),
     "molecule": Step(
-        "lab",
+        SINGLE,
         (Command(("tests/tools/molecule.sh", "test", "--all", "--no-command-borders"), limit_s=6000, junit=True),),
     ),
-    "choice": Step("lab", (pytest("choice", "tests/system/test_choice.py", limit_s=1800),)),
-    "lab": Step("lab", (pytest("lab", "-m", "lab", "tests/lab", limit_s=2400),)),
+    "sanity": Step(SINGLE, (tool(sys.executable, "tests/tools/sanity.py", limit_s=2700),)),
+    "choice": Step(SINGLE, (pytest("choice", "tests/system/test_choice.py", limit_s=1800),)),
+    "lab": Step(SINGLE, (pytest("lab", "-m", "lab", "tests/lab", limit_s=2400),)),
     # What the steps above leave out to end in time. Each is about one subject; exhaustive has the rest of all matrices.
     "engines": Step(ASIDE, (pytest("engines", "tests/engines", limit_s=2700),)),
     "fleet": Step(

@@ -5,13 +5,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+import functools
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, command
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, request
 from unit.plugins.module_utils._slot.two_slots import TwoSlots
+
+
+def made_once(make: Callable[..., FakeHost]) -> Callable[..., FakeHost]:
+    """Let a function make its host once for each of its arguments, and hand out copies: a test that kills a switch
+    at each of its moments needs hundreds of them."""
+    known: dict[str, FakeHost] = {}
+
+    @functools.wraps(make)
+    def copied(*arguments: Any) -> FakeHost:
+        key = repr(arguments)
+        if key not in known:
+            known[key] = make(*arguments)
+        return copy.deepcopy(known[key])
+
+    return copied
 
 
 def host(profiles: Iterable[str], load_s: float | None = None, **changes: Any) -> FakeHost:

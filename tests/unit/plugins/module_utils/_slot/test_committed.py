@@ -12,7 +12,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, rendering
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Mode, OnFailure
-from unit.plugins.module_utils._slot.calls import b70ctl, check, host, names, recover, switch
+from unit.plugins.module_utils._slot.calls import b70ctl, check, host, made_once, names, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed, request
 
 PROGRAM = ["/opt/b70/stacks/cpu-1a2b3c4d5e/venv/bin/vllm", "serve", "/models/a", "--max-model-len"]
@@ -27,6 +27,7 @@ def fake_host():
     return served()
 
 
+@made_once
 def served():
     """A host that serves a, verified, with the old command line."""
     fake_host = host("abc", load_s=1.0)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
+from unit.plugins.module_utils._slot.calls import made_once
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed, request
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
@@ -32,6 +33,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+@made_once
 def make(fault="", kinds=()):
     """A host that serves a; kinds: what kind of engine a profile has, where it is not vLLM."""
     fake_host = FakeHost()

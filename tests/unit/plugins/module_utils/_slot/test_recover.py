@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Mode, OnFailure
-from unit.plugins.module_utils._slot.calls import host, recover, switch
-from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed
+from unit.plugins.module_utils._slot.calls import host, made_once, recover, switch
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed
 
 A, B = (LAYOUT.unit(name) for name in "ab")
 
@@ -121,17 +121,20 @@ def test_a_guard_that_fails_closes_what_is_open(fake_host):
     assert not fake_host.open
 
 
+@made_once
+def served():
+    fake_host = host("ab", load_s=1.0)
+    switch(fake_host, "a")
+    return fake_host
+
+
 @pytest.mark.parametrize("then", ["nothing", "reboot"])
 @pytest.mark.parametrize("mode", [Mode.BOOT, Mode.RECOVER])
 @pytest.mark.parametrize(("target", "fault"), [("b", ""), ("b", "wrong_answer"), (None, "")])
 def test_a_switch_killed_anywhere_is_settled(then, mode, target, fault):
     number = 1 if mode is Mode.BOOT else 3
     while True:
-        fake_host = FakeHost()
-        for name in "ab":
-            fake_host.render(name)
-            fake_host.unit(name).load_s = 1.0
-        switch(fake_host, "a")
+        fake_host = served()
         fake_host.unit("b").fault = fault
         fake_host.kill_at = fake_host.effects_done + number
         try:

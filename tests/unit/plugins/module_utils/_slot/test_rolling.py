@@ -13,7 +13,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import Rendering
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, OnFailure, Phase
-from unit.plugins.module_utils._slot.calls import check, names, recover, switch
+from unit.plugins.module_utils._slot.calls import check, made_once, names, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed, profile_data, rendering
 
 UNITS = [LAYOUT.unit("r", number) for number in range(3)]
@@ -269,6 +269,7 @@ def effects_of(faults):
     return fake_host.effects_done - before
 
 
+@made_once
 def served():
     fake_host = FakeHost()
     fake_host.render("r", replicas=3)

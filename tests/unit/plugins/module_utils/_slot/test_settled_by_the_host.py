@@ -11,7 +11,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, comma
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import locks
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Mode
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.unit import settle_name
-from unit.plugins.module_utils._slot.calls import check, host, recover, switch
+from unit.plugins.module_utils._slot.calls import check, host, made_once, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed, request
 
 SETTLE = f"restart {settle_name('main')}"
@@ -26,6 +26,7 @@ def queued(fake_host, before=0):
     return [done for done in fake_host.mutations[before:] if done.startswith("restart ")]
 
 
+@made_once
 def ready(fault: str = "") -> FakeHost:
     fake_host = host("ab", load_s=1.0)
     switch(fake_host, "a")
