@@ -34,12 +34,16 @@ RESULTS = Path(__file__).resolve().parent / "results" / "replicas.json"
 PROMPTS = ("Who are you?", "Answer with the two letters OK and nothing more.", "A box holds 3 red and 4 blue blocks.")
 
 
-def ask(port: int, model: str, number: int, until: float, counted: list[int]) -> None:
-    """Ask one address until the time is over, on one connection; note the tokens of each whole answer."""
+def ask(port: int, model: str, number: int, until: float, counted: list[float]) -> None:
+    """Ask one address until the time is over, on one connection; note the tokens of each answer.
+
+    Of an answer that ends later, the share counts that its time before that has of all its time: an engine on the CPU
+    takes a good part of a round for one.
+    """
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     turn = 0
     while time.monotonic() < until:
-        turn += 1
+        turn, begun = turn + 1, time.monotonic()
         prompt = f"{PROMPTS[turn % len(PROMPTS)]} {number} {turn}"
         body = {"model": model, "messages": [{"role": "user", "content": prompt}], "max_tokens": 64}
         body |= {"ignore_eos": True, "temperature": 0}
@@ -48,22 +52,23 @@ def ask(port: int, model: str, number: int, until: float, counted: list[int]) ->
         text = answer.read()
         if answer.status != 200:
             raise SystemExit(f"port {port} answered {answer.status}: {text[:300]!r}")
-        counted.append(json.loads(text)["usage"]["completion_tokens"])
+        share = min(1.0, (until - begun) / (time.monotonic() - begun))
+        counted.append(share * json.loads(text)["usage"]["completion_tokens"])
 
 
 def rate(ports: list[int], model: str, clients: int, seconds: float) -> float:
     """Tokens per second of so many clients, dealt out to these ports."""
-    counted: list[int] = []
-    begun = time.monotonic()
+    counted: list[float] = []
+    until = time.monotonic() + seconds
     jobs = [
-        threading.Thread(target=ask, args=(ports[number % len(ports)], model, number, begun + seconds, counted))
+        threading.Thread(target=ask, args=(ports[number % len(ports)], model, number, until, counted))
         for number in range(clients)
     ]
     for job in jobs:
         job.start()
     for job in jobs:
         job.join()
-    return sum(counted) / (time.monotonic() - begun)
+    return sum(counted) / seconds
 
 
 def compare(ports: list[int], door: int, model: str, clients: int, seconds: float, rounds: int) -> dict[str, Any]:
