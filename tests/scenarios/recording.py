@@ -72,6 +72,7 @@ class Recording:
 
     answers: list[Answer] = field(default_factory=list)
     versions: list[Version] = field(default_factory=list)
+    began: float = 0.0
 
     def check(self, *, canary: int = 12) -> None:
         """Assert that no client of a simulated engine got what it must not get.
@@ -119,6 +120,10 @@ class Recording:
         assert closed, f"refused while the slot was open: {answer}"
         assert any(tells(answer.error, state) for state in closed), (answer, closed)
 
+    def states(self) -> list[dict[str, Any]]:
+        """The states in force since the recording began. `versions` begins earlier, as answers may."""
+        return [version.state for version in self.during(self.began, time.time())]
+
     def during(self, since: float, until: float) -> list[Version]:
         """The versions that were in force between two moments."""
         before = [version for version in self.versions if version.at <= since][-1:]
@@ -163,7 +168,7 @@ class Watch:
         wait_for(self._one_state, ANSWER_S, "host, witness and frontdoor have one state")
         with self._change:
             now = time.time()
-            self._now = Recording(versions=self._now.during(now - READ_S, now))
+            self._now = Recording(versions=self._now.during(now - READ_S, now), began=now)
             self._wait([asked + 1 for asked in self._asked])
             return self._now
 

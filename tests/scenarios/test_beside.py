@@ -43,7 +43,7 @@ def test_a_switch_there_and_back_turns_no_client_away(rig: Rig, recorded: Begin)
         assert_serves(rig, name)
     assert_all_answered(recording)
     assert recording.names() == {OLD, NEW}
-    assert {version.state["open"] for version in recording.versions} == {True}
+    assert {state["open"] for state in recording.states()} == {True}
     assert rig.ctl("switch", OLD).data["outcome"] == "unchanged"
 
 

@@ -97,7 +97,7 @@ def test_a_new_setting_goes_from_replica_to_replica_and_turns_no_client_away(
     assert {answer.status for answer in recording.answers} == {200}
     asked, after = {served_by(answer) for answer in recording.answers}, shown(rig, "InvocationID")
     assert (bool(asked & {*before}), bool(asked & {*after})) == (True, True), "old and new ones answered"
-    opened = [sum(row["open"] for row in version.state["replicas"]) for version in recording.versions]
+    opened = [sum(row["open"] for row in state["replicas"]) for state in recording.states()]
     assert min(opened) == 2, opened
     entry = rig.journal()[-1]
     assert (entry["way"], entry["turned_away_s"], entry["actions"]) == ("rolling", 0.0, predicted["actions"])
