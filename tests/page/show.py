@@ -66,7 +66,7 @@ def phases() -> dict[str, dict[str, Any]]:
     went_wrong = f"going back to {old}: phase canary: a canary answer was wrong or missing"
     why = f"{UNIT} is wedged: requests wait, and nothing has moved for 190 s, while it answers /health"
     acted = {"at": _ago(90), "what": "report", "reason": why, "outcome": ""}
-    restarted = {**acted, "at": _ago(3000), "what": "restart", "outcome": "committed"}
+    restarted = {**acted, "at": _ago(2 * 24 * 3600), "what": "restart", "outcome": "committed"}
     back = {**move, "from": new, "to": old, "started_at": _ago(2)}
     return {
         "serving": {},

@@ -8,14 +8,12 @@ from __future__ import annotations
 import errno
 import json
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search import job
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence import job as jobs
-from ansible_collections.arcpro.b70.plugins.module_utils._evidence.job import Found
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.work import Work, WorkError
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
@@ -25,7 +23,7 @@ from unit import contracts
 from unit.plugins.module_utils._context_search.test_driver import Host, rendering, served
 from unit.plugins.module_utils._slot.calls import recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed, profile_data
-from unit.plugins.module_utils._soak.test_job import Systemd
+from unit.plugins.module_utils._soak.test_job import Systemd, begun_at_once
 from unit.plugins.plugin_utils._evidence import fleet
 
 
@@ -160,21 +158,10 @@ def test_a_result_whose_answer_was_lost_is_given_again(
 def test_two_plays_at_once_begin_one_search(
     host: Host, systemd: Systemd, params: dict[str, Any], archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[Found] = []
-    others: list[Thread] = []
-    prepare = Work.prepare
-
-    def with_another(self: Work, *given: Any) -> None:
-        if not others:
-            others.append(Thread(target=lambda: found.append(job.SearchJob({**params, "token": "2"}).start(archive))))
-            others[0].start()
-            others[0].join(0.5)  # it has found no search, or waits until this one has begun
-        prepare(self, *given)
-
-    monkeypatch.setattr(Work, "prepare", with_another)
-    found.append(job.SearchJob({**params, "token": "1"}).start(archive))
-    others[0].join()
-    assert [(one.state, one.joined) for one in found] == [("running", False), ("running", True)]
+    plays = [job.SearchJob({**params, "token": token}) for token in ("1", "2")]
+    first, second = begun_at_once(monkeypatch, archive, *plays)
+    assert (first.state, first.joined) == ("running", False)
+    assert (second.state, second.joined) == ("running", True)
     assert len(systemd.started) == 1
 
 

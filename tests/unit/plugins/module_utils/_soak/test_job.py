@@ -50,6 +50,27 @@ class Systemd:
         return State("active" if self.running or unit in self.others else "inactive", "success", "0")
 
 
+def begun_at_once(
+    monkeypatch: pytest.MonkeyPatch, archive: Path, first: jobs.RecordedJob, second: jobs.RecordedJob
+) -> tuple[Found, Found]:
+    """What two plays find that begin a job at once: the second one comes while the first one makes the job's folder."""
+    found: dict[str, Found] = {}
+    other = Thread(target=lambda: found.update(second=second.start(archive)))
+    prepare = Work.prepare
+
+    def with_another(self: Work, *given: Any) -> None:
+        if not other.ident:
+            other.start()
+            other.join(0.5)  # it has found no job, or waits until this one has begun
+        prepare(self, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Work, "prepare", with_another)
+        found["first"] = first.start(archive)
+        other.join()
+    return found["first"], found["second"]
+
+
 @pytest.fixture
 def systemd(monkeypatch: pytest.MonkeyPatch) -> Systemd:
     fake_host, found = host("a", load_s=1.0), Systemd()
@@ -171,22 +192,10 @@ def test_a_soak_that_is_over_when_its_own_play_asks_again_is_the_play_s(
 def test_two_plays_at_once_begin_one_soak(
     systemd: Systemd, params: dict[str, Any], archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: list[Found] = []
-    others: list[Thread] = []
-    second = job.SoakJob({**params, "token": "second"})
-    prepare = Work.prepare
-
-    def with_another(self: Work, *given: Any) -> None:
-        if not others:
-            others.append(Thread(target=lambda: found.append(second.start(archive))))
-            others[0].start()
-            others[0].join(0.5)  # it has found no soak, or waits until this one has begun
-        prepare(self, *given)
-
-    monkeypatch.setattr(Work, "prepare", with_another)
-    found.append(job.SoakJob({**params, "token": "first"}).start(archive))
-    others[0].join()
-    assert [(one.state, one.joined) for one in found] == [("running", False), ("running", True)]
+    plays = [job.SoakJob({**params, "token": token}) for token in ("first", "second")]
+    first, second = begun_at_once(monkeypatch, archive, *plays)
+    assert (first.state, first.joined) == ("running", False)
+    assert (second.state, second.joined) == ("running", True)
     assert len(systemd.started) == 1
 
 
