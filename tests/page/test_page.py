@@ -66,6 +66,9 @@ COUNT = """
 })()
 """
 FIRST = re.compile(r"\d+ ms|[\d.]+ s")
+# A time of another day has its day in front; one of today has none, but just after midnight few are of today.
+DAY = "[A-Z][a-z]{2} [0-9]{1,2}, [0-9]{2}:[0-9]{2}"
+TIME = f"(?:[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}|{DAY})"
 NOT_KNOWN = "\N{EN DASH}"
 NO_STORAGE = (
     "Object.defineProperty(window, 'sessionStorage', {get() { throw new DOMException('off', 'SecurityError') }})"
@@ -168,9 +171,9 @@ WATCHED = {
 
 
 def told_as(words: str) -> str:
-    """What matches the words. A time of the day before has its day in front, and a test may run just after midnight."""
-    pattern, day = re.escape(words).replace(r"DAY,\ TIME", "DAY"), "[A-Z][a-z]{2} [0-9]{1,2}, [0-9:]{5}"
-    for name, what in (("TIME", rf"(?:[0-9:]{{8}}|{day})"), ("DAY", day), ("UNIT", r"\S+\.service")):
+    """What matches the words."""
+    pattern = re.escape(words).replace(r"DAY,\ TIME", "DAY")
+    for name, what in (("TIME", TIME), ("DAY", DAY), ("UNIT", r"\S+\.service")):
         pattern = pattern.replace(name, what)
     return pattern
 
@@ -238,7 +241,7 @@ def test_every_slot_has_a_row_and_its_details_where_it_is_chosen(browser: Browse
     of_aux = ["qwen3-4b-instruct-2507-fp8", "qwen3-4b-instruct", "Serving, degraded", "2 of 4", "none"]
     assert [rows[1][0], *rows[1][1:4], rows[1][5], rows[1][7]] == ["aux", *of_aux]
     assert rows[1][8] == "0 busy, 1 idle, 2 unknown, 3 unknown"
-    assert all(re.fullmatch(r"\d\d:\d\d:\d\d", row[4]) and re.fullmatch(r"\d of [48]", row[6]) for row in rows)
+    assert all(re.fullmatch(TIME, row[4]) and re.fullmatch(r"\d of [48]", row[6]) for row in rows)
     assert (text(browser, "phase"), text(browser, "name"), browser.run(CHOSEN)) == (
         "main: Serving, verified",
         TITLE,
@@ -423,7 +426,7 @@ def test_a_frontdoor_that_is_gone_is_not_shown_as_if_it_were_there(browser: Brow
         visit(browser, show, "serving")
         show.stop()
         browser.wait("document.getElementById('phase').innerText", lambda value: value == "No answer")
-        assert re.fullmatch(r"What is below was true at \d\d:\d\d:\d\d\.", text(browser, "line"))
+        assert re.fullmatch(told_as("What is below was true at TIME."), text(browser, "line"))
         assert float(browser.run("getComputedStyle(document.getElementById('all')).opacity")) < 1
 
 
@@ -434,7 +437,7 @@ def test_a_frontdoor_that_hangs_is_not_shown_as_alive(browser: Browser) -> None:
         show.hang()
         browser.wait("document.getElementById('phase').innerText", lambda value: value == "No answer")
         assert text(browser, "reason") == "The frontdoor did not answer within 5 s."
-        assert re.fullmatch(r"What is below was true at \d\d:\d\d:\d\d\.", text(browser, "line"))
+        assert re.fullmatch(told_as("What is below was true at TIME."), text(browser, "line"))
         assert float(browser.run("getComputedStyle(document.getElementById('all')).opacity")) < 1
         # and is asked again, by one refresh at a time, which is two questions
         asked = browser.run("window.asked")
