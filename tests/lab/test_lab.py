@@ -209,7 +209,9 @@ def _kill_all(lab: Lab) -> None:
 
 
 def _kill_supervisor(lab: Lab) -> None:
-    os.kill(read_pid(lab.host(1).pid_file) or 0, signal.SIGKILL)
+    pid = read_pid(lab.host(1).pid_file)
+    assert pid
+    os.kill(pid, signal.SIGKILL)
 
 
 def _damage(lab: Lab) -> None:

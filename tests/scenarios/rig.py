@@ -207,10 +207,10 @@ class Rig:
         told = {"faults": list(faults), **values}
         self.write(f"{SIM_DIR}/{profile}.json", json.dumps(told))
 
-    def tell_running(self, profile: str, *faults: str) -> None:
+    def tell_running(self, profile: str, *faults: str, **values: float) -> None:
         """Say what the engine that runs does from now on, as long as the file is there."""
         self._healthy = ""
-        self.write(f"{SIM_DIR}/{profile}.json", json.dumps({"live": list(faults)}))
+        self.write(f"{SIM_DIR}/{profile}.json", json.dumps({"live": list(faults), **values}))
 
     def tell_next_boot(self, profile: str, *faults: str) -> None:
         """Say how the engine of a profile behaves after the next boot, which empties /run."""
@@ -231,8 +231,12 @@ class Rig:
         """Reboot in order; returns when another first process runs."""
         before = self.leader
         self.run("systemctl", "reboot", limit_s=90)
-        wait_for(lambda: _first_process(self._supervisor()) not in (0, before), 180, "the host is back", 0.1)
-        self.leader = _first_process(self._supervisor())
+
+        def another() -> int:
+            first = _first_process(self._supervisor())
+            return 0 if first == before else first
+
+        self.leader = wait_for(another, 180, "the host is back", 0.1)
 
     def lose_power(self) -> None:
         """Everything on the host ends at once; then it boots."""

@@ -26,7 +26,7 @@ from scenarios.test_ansible import HERE, LOAD_S, ROOT, wait_loading
 pytestmark = pytest.mark.scenario
 Begin = Callable[[], Recording]
 NOTICED_S = 60.0  # what answers nothing for 20 s is given up, on a machine that has other things to do
-PICKED_UP_S = 30.0
+PICKED_UP_S = 90.0  # below the 120 s after which ssh itself gives a connection up
 COMMAND = ("ansible-playbook", "-i", "inventory/lab.yml", "switch.yml")
 TABLE = "b70-test"
 DROP = f"""table inet {TABLE} {{
@@ -56,7 +56,8 @@ class Play:
     """switch.yml, with the settings of this checkout or with Ansible's own; its lines as they come."""
 
     def __init__(self, rig: Rig, profile: str, tmp_path: Path, *, own_settings: bool) -> None:
-        places = {"b70_profile_dirs": [str(HERE / "profiles")], "b70_stack_dirs": [str(HERE / "stacks")]}
+        given: dict[str, object] = {"profile": profile, "health_timeout": 120}
+        given |= {"b70_profile_dirs": [str(HERE / "profiles")], "b70_stack_dirs": [str(HERE / "stacks")]}
         environment = {**os.environ, "B70_LAB": rig.lab.name, "ANSIBLE_NOCOLOR": "1"}
         if not own_settings:
             (tmp_path / "ansible.cfg").write_text(
@@ -65,7 +66,7 @@ class Play:
             )
             environment["ANSIBLE_CONFIG"] = str(tmp_path / "ansible.cfg")
         self.process = subprocess.Popen(
-            [*COMMAND, "--limit", rig.host.name, "-e", json.dumps({**places, "profile": profile})],
+            [*COMMAND, "--limit", rig.host.name, "-e", json.dumps(given)],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -159,7 +160,7 @@ def test_a_play_that_is_interrupted_leaves_the_switch_to_its_host(
 ) -> None:
     """Ctrl-C, which every process of the play gets, its connections too."""
     rig.have("sim-a")
-    rig.tell("sim-b", load_s=3 * LOAD_S)  # longer than a play takes to end
+    rig.tell("sim-b", load_s=5 * LOAD_S)  # longer than a play takes to end
     recorded()
     play = begin("sim-b", own_settings=True)
     wait_loading(rig)

@@ -25,6 +25,7 @@ PROFILE = "etc/b70-vllm-slot/profiles/sim-a.json"
 PATIENCE_S = 180
 READ = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=5).read()"
 LIMIT_S = 4 * PATIENCE_S
+IDLE_S = 300  # the clients of other tests ask on, and every other look falls on an answer to them
 # How long a prefill crawls; for endurance give more.
 CRAWL_S = float(os.environ.get("B70_CRAWL_S", 3 * PATIENCE_S))
 
@@ -134,7 +135,7 @@ def liveness(rig: Rig, **settings: Any) -> Iterator[None]:
 def test_the_watchdog_runs_on_a_host_that_serves(rig: Rig) -> None:
     rig.have("sim-a")
     assert rig.must("systemctl", "is-active", UNIT).strip() == "active"
-    wait_for(lambda: verdicts(rig) == ["idle"], 60, "the engine is seen to be idle")
+    wait_for(lambda: verdicts(rig) == ["idle"], IDLE_S, "the engine is seen to be idle")
     with urllib.request.urlopen(f"{rig.url}/metrics", timeout=10) as answer:
         assert 'b70_frontdoor_engine_wedged{slot="main",replica="0"} 0' in answer.read().decode()
     rig.must("systemctl", "kill", "--signal=KILL", UNIT)
@@ -175,7 +176,7 @@ def test_an_engine_that_stands_still(rig: Rig, policy: str) -> None:
         if policy == "close":
             assert rig.ctl("verify").code == 0
             assert rig.state()["open"]
-        wait_for(lambda: verdicts(rig) == ["idle"], 60, "the engine is seen to work")
+        wait_for(lambda: verdicts(rig) == ["idle"], IDLE_S, "the engine is seen to work")
 
 
 @pytest.mark.exhaustive

@@ -32,7 +32,7 @@ def end(rig: Rig, how: str) -> None:
     """The engine ends, and the one after it is healthy."""
     pids = set(rig.engines())
     if how == "worker":
-        rig.tell_running("sim-a", "end")
+        rig.tell_running("sim-a", "end", load_s=4)  # the next one has not been asked before it is told otherwise
         ask(rig.address, stream=False)
     else:
         # as one client in the lab did it: the main process only, which ends with 0

@@ -8,8 +8,11 @@ from __future__ import annotations
 from testinfra.host import Host
 
 MARKER = "/var/tmp/pristine"
-# What a running system writes on its own: logs, timers, the remains of a login.
-ALIVE = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/systemd", "/root/.ansible", "/proc", "/sys", "/dev")
+# What a running system writes on its own: logs, timers (dpkg copies its database at midnight), the remains of a login.
+ALIVE = (
+    *("/run", "/tmp", "/var/tmp", "/var/log", "/var/backups", "/var/lib/systemd", "/root/.ansible"),
+    *("/proc", "/sys", "/dev"),
+)
 # All hosts of a checkout's labs share this one, and other steps may fill it meanwhile. What fills it from this host is
 # below /opt/b70, of which nothing may be there.
 SHARED = ("/var/cache/b70",)

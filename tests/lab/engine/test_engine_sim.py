@@ -281,7 +281,7 @@ def test_a_stream_under_way_is_as_slow_as_it_is_told_to_be(sim: Sim) -> None:
 
 
 def test_it_notices_a_client_that_leaves(tmp_path: Path) -> None:
-    with started(tmp_path) as sim:
+    with started(tmp_path, token_s=0.05) as sim:
         sim.wait()
         with socket.create_connection(("127.0.0.1", sim.port)) as client:
             body = json.dumps({"messages": [{"role": "user", "content": "long " * 100}]}).encode()
@@ -291,7 +291,7 @@ def test_it_notices_a_client_that_leaves(tmp_path: Path) -> None:
 
 
 def test_what_it_was_told_holds_for_its_next_start_only(tmp_path: Path) -> None:
-    with started(tmp_path, "slow-ready", load_s=3.0) as sim:
+    with started(tmp_path, "slow-ready", load_s=8.0) as sim:
         until = time.monotonic() + LIMIT_S
         status = 0
         while status == 0 and time.monotonic() < until:
@@ -423,7 +423,7 @@ def test_its_generator_measures_its_speed_as_the_product_calls_it(tmp_path: Path
     records = vllm_records(json.loads((tmp_path / "report.json").read_text()), load)
     figures = summary(records)
     assert (figures["requests"], figures["failed"], figures["short"], figures["prompt_tokens"]) == (4, 0, 0, 80)
-    assert figures["itl_s"]["p50"] >= 0.01
+    assert figures["itl_s"]["p50"] >= 0.009  # a first token that is read late shortens the mean of its request
 
 
 def test_a_wedged_engine_is_told_from_a_slow_one_by_its_metrics(sim: Sim) -> None:
@@ -443,7 +443,10 @@ def test_a_wedged_engine_is_told_from_a_slow_one_by_its_metrics(sim: Sim) -> Non
     assert running_and_cached() == before
     sim.tell(live=[])
     client.join(LIMIT_S)
-    assert running_and_cached()[0] == 0
+    until = time.monotonic() + LIMIT_S
+    while running_and_cached()[0] != 0:  # a request counts for a moment longer than its client waits
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 def test_a_core_that_is_stopped_generates_nothing_while_the_server_answers(sim: Sim) -> None:
@@ -493,7 +496,7 @@ def test_a_core_that_is_stopped_ends_with_the_engine(tmp_path: Path) -> None:
 
 
 def test_a_long_prefill_takes_of_the_cache_chunk_by_chunk(tmp_path: Path) -> None:
-    sim = Sim(tmp_path, prefill_s=1.0, chunk_s=0.2).wait()
+    sim = Sim(tmp_path, prefill_s=2.0, chunk_s=0.2).wait()
     try:
         sim.chat()
         text = sim.ask("GET", "/metrics")[1]

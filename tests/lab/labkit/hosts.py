@@ -141,7 +141,7 @@ def boot(lab: Lab, host: Host) -> None:
             stderr=output,
             start_new_session=True,
         )
-    if not wait_for(lambda: running(host), 15, 0.05):
+    if not wait_for(lambda: running(host), 120, 0.05):
         raise LabError(f"{host.name} did not start\n{log_tail(host)}", f"see {host.log}")
 
 

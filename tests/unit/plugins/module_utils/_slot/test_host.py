@@ -348,8 +348,8 @@ def test_http(server, monkeypatch):
 def test_http_without_a_server():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        port = closed.getsockname()[1]
-    assert RequestsHttp().get(f"http://127.0.0.1:{port}/health", 60.0).error == "refused"
+        port = closed.getsockname()[1]  # kept from others, and nobody listens
+        assert RequestsHttp().get(f"http://127.0.0.1:{port}/health", 60.0).error == "refused"
 
 
 def test_http_gives_up():
