@@ -12,9 +12,12 @@ from dataclasses import dataclass
 DRAINED, READY = "drained", "ready"
 # the words of `set server ... state`
 _WORDS = {DRAINED: "drain", READY: "ready"}
-# of `show servers state`: SRV_ADMF_FDRAIN and SRV_ADMF_FMAINT, SRV_ST_RUNNING, CHK_RES_PASSED
+# of `show servers state`: SRV_ADMF_FDRAIN and SRV_ADMF_FMAINT, SRV_ST_RUNNING, CHK_RES_UNKNOWN and CHK_RES_PASSED
 _FORCED_MAINTENANCE, _FORCED_DRAIN = 0x01, 0x08
-_RUNNING, _PASSED = "2", "3"
+_RUNNING = "2"
+_NO_RESULT, _PASSED = "0", "3"
+# HCHK_STATUS_UNKNOWN and HCHK_STATUS_INI
+_NEVER_CHECKED = ("0", "1")
 # SRV_ADMF_*MAINT and *DRAIN, whoever set them
 _ANY = 0x3F
 
@@ -115,7 +118,9 @@ def parse_servers(text: str) -> Servers:
     servers = []
     for line in lines[2:]:
         row = dict(zip(columns, line.split(), strict=False))
-        up = row["srv_op_state"] == _RUNNING and row["srv_check_result"] == _PASSED
+        # a check that is under way has no result, and the state is still what the check before left
+        checking = row["srv_check_result"] == _NO_RESULT and row["srv_check_status"] not in _NEVER_CHECKED
+        up = row["srv_op_state"] == _RUNNING and (row["srv_check_result"] == _PASSED or checking)
         servers.append(Server(row["be_name"], row["srv_name"], int(row["srv_admin_state"]), up, line))
     return Servers(tuple(lines[:2]), tuple(servers))
 

@@ -25,11 +25,11 @@ HEAD = (
     "bk_f_forced_id srv_f_forced_id srv_fqdn srv_port srvrecord srv_use_ssl srv_check_port srv_check_addr "
     "srv_agent_addr srv_agent_port"
 )
-ROW = "2 {backend} 1 {name} 127.0.0.1 {op} {admin} 1 1 7 15 {result} 4 6 0 0 0 - 18001 - 0 0 - - 0"
+ROW = "2 {backend} 1 {name} 127.0.0.1 {op} {admin} 1 1 7 {status} {result} 4 6 0 0 0 - 18001 - 0 0 - - 0"
 
 
-def row(name: str, *, backend: str = "b70", op: int = 2, admin: int = 0, result: int = 3) -> str:
-    return ROW.format(backend=backend, name=name, op=op, admin=admin, result=result)
+def row(name: str, *, backend: str = "b70", op: int = 2, admin: int = 0, status: int = 15, result: int = 3) -> str:
+    return ROW.format(backend=backend, name=name, op=op, admin=admin, status=status, result=result)
 
 
 def servers(*rows: str) -> dialect.Servers:
@@ -53,9 +53,12 @@ def test_a_master_without_a_worker_is_a_fault() -> None:
         (row("h1"), "ready", True),
         (row("h1", admin=8), "drained", False),
         (row("h1", admin=1), "maintenance", False),
-        # not checked yet, failed, and stopping because /ready said so
-        (row("h1", result=0), "ready", False),
-        (row("h1", op=0, result=2), "ready", False),
+        # its first check, and a later one, are under way
+        (row("h1", status=1, result=0), "ready", False),
+        (row("h1", result=0), "ready", True),
+        # failed, once more under way after that, and stopping because /ready said so
+        (row("h1", op=0, status=17, result=2), "ready", False),
+        (row("h1", op=0, status=17, result=0), "ready", False),
         (row("h1", op=3, result=4), "ready", False),
     ],
 )
