@@ -75,7 +75,8 @@ async def door(folder: Path, name: str, extra: str = "", **state: Any) -> AsyncI
     config = own / "frontdoor.toml"
     config.write_text(
         f'[listen]\nhost = "127.0.0.1"\nport = {port}\ntrusted_proxies = ["127.0.0.1"]\n'
-        f'[slot]\nstate_file = "{own}/state.json"\nunits_dir = "{own}"\n[backend]\nurl = "{engine.url}"\n{extra}'
+        f'[slot]\nstate_file = "{own}/state.json"\nunits_dir = "{own}"\n'
+        f'[backend]\nurl = "{engine.url}"\nmetrics_interval_s = 3600\n{extra}'
     )
     argv = [sys.executable, "-m", "frontdoor", "--config", str(config)]
     environment = {**os.environ, "PYTHONPATH": str(FRONTDOOR / "src")}

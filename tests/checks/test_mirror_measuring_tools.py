@@ -49,7 +49,7 @@ def test_the_mirror_brings_what_hosts_install(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=480,
         check=False,
     )
     assert done.returncode == 0, done.stdout

@@ -24,7 +24,7 @@ def test_a_python_of_the_mirror_is_where_uv_looks_for_it(tmp_path: Path) -> None
         [UV, "python", "list", "--only-downloads", "--output-format", "json", "3.12"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=480,
         check=True,
     )
     publisher = Server(tmp_path / "publisher")
@@ -57,7 +57,7 @@ def test_a_python_of_the_mirror_is_where_uv_looks_for_it(tmp_path: Path) -> None
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=480,
             check=False,
         )
         for _run in range(2)
@@ -80,7 +80,7 @@ def test_a_python_of_the_mirror_is_where_uv_looks_for_it(tmp_path: Path) -> None
         "UV_PYTHON_INSTALL_MIRROR": f"{mirror.url}/python",
     }
     command = [str(UV), "python", "install", "--no-bin", "3.12"]
-    refused = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False)
+    refused = subprocess.run(command, env=environment, capture_output=True, timeout=480, check=False)
     mirror.close()
     assert refused.returncode != 0
     assert mirror.asked == [f"/python/{str(path).replace('+', '%2B')}"]

@@ -127,7 +127,7 @@ class Host:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=240,
+            timeout=480,
             check=False,
         )
         assert done.returncode == 0, done.stdout

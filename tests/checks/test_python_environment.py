@@ -32,7 +32,7 @@ def test_an_environment_is_predicted_made_left_alone_and_refused(tmp_path: Path)
     tasks = [
         task("predicted", "env", good, check_mode=True),
         {"ansible.builtin.stat": {"path": str(tmp_path / "env")}, "register": "before"},
-        task("made", "env", good, **{"async": 60, "poll": 1}),
+        task("made", "env", good, **{"async": 600, "poll": 1}),
         task("again", "env", good),
         task("settled", "env", good, check_mode=True),
         task("refused", "other", bad, ignore_errors=True),

@@ -333,8 +333,9 @@ def test_what_is_going_on_is_there(browser: Browser, show: Show) -> None:
     for expected in (*shown, f"{NEW}, production", ": 781 tok/s with 8 streams", ": 13 of 14 items passed"):
         assert expected in facts
     assert f'"model": "{NEW.removesuffix("-c8")}"' in text(browser, "curl")
-    assert (
-        browser.run("getComputedStyle(document.querySelector('#slots i.used')).backgroundColor") != "rgba(0, 0, 0, 0)"
+    browser.wait(
+        "[...document.querySelectorAll('#slots i.used')].map((mark) => getComputedStyle(mark).backgroundColor)",
+        lambda colours: bool(colours) and "rgba(0, 0, 0, 0)" not in colours,
     )
 
 

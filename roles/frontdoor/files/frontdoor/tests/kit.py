@@ -317,6 +317,8 @@ async def bench(tmp_path: Any, state: dict[str, Any] | None = None, **sections: 
     backend.setdefault("url", engine.url)
     # a connection that was used is used again, however much later
     backend.setdefault("pool_idle_timeout_s", 600)
+    # and the engine is asked only what a test asks it
+    backend.setdefault("metrics_interval_s", 3600)
     sections.setdefault("slot", {}).setdefault("state_file", state_path)
     sections["slot"].setdefault("units_dir", str(tmp_path))
     start_unit(tmp_path)

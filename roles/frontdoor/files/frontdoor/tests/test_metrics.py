@@ -166,7 +166,7 @@ async def test_a_head_that_comes_before_the_first_token_is_not_the_first_token(t
             await call.begin_events()
             await asyncio.sleep(0.05)
             said = loop.time()
-            await call.event("first")
+            await steps.event(call, "first")
             await steps.event(call, "second")
             await call.send(b"0\r\n\r\n")
 
@@ -176,7 +176,7 @@ async def test_a_head_that_comes_before_the_first_token_is_not_the_first_token(t
         client.request("POST", CHAT, b"{}")
         # the head comes alone
         await read_head(client.reader)
-        await client.reader.readuntil(b"data: first\n\n\r\n")
+        await steps.hear(client, "first")
         heard = loop.time()
         await steps.hear(client, "second")
         await client.reader.readuntil(b"0\r\n\r\n")

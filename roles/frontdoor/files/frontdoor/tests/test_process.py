@@ -40,7 +40,8 @@ def process(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[su
     config, drain_s = tmp_path / "c.toml", getattr(request, "param", 60)
     config.write_text(
         f'[listen]\nhost = "127.0.0.1"\nport = {port}\n[slot]\nstate_file = ""\n'
-        f'[backend]\nurl = "http://127.0.0.1:{engine_port}"\n[limits]\ndrain_timeout_s = {drain_s}\n'
+        f'[backend]\nurl = "http://127.0.0.1:{engine_port}"\nmetrics_interval_s = 3600\n'
+        f"[limits]\ndrain_timeout_s = {drain_s}\n"
         "[admission]\nmax_active_generations = 32\n"
     )
     argv, env = command(config)

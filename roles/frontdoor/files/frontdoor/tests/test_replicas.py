@@ -729,7 +729,8 @@ async def test_under_load_nothing_is_lost_and_limits_hold(tmp_path: Path) -> Non
                     slot.tell(sequence=100 + number, closed=(victim,))
                     # what was sent before it was closed has come to its end, and been read
                     await until(lambda victim=victim: not limiter.held[victim])  # type: ignore[misc]
-                    await asyncio.sleep(0.05)
+                    for _round in range(5):  # a loop that was held up sees its timers before its sockets
+                        await asyncio.sleep(0.01)
                     before, elsewhere = len(engine.requests), sum(slot.asked)
                     await until(lambda elsewhere=elsewhere: sum(slot.asked) > elsewhere + 5)  # type: ignore[misc]
                     asked_while_closed.append(len(engine.requests) - before)
@@ -740,6 +741,7 @@ async def test_under_load_nothing_is_lost_and_limits_hold(tmp_path: Path) -> Non
                     await engine.start()
                     slot.run.app.first.replicas.run_probes()
                     await asyncio.sleep(0.03)
+            await until(lambda: done.count(200) > 20)
             going = False
 
         visits = [asyncio.create_task(visitor()) for _ in range(8)]
@@ -749,7 +751,6 @@ async def test_under_load_nothing_is_lost_and_limits_hold(tmp_path: Path) -> Non
         assert asked_while_closed == [0] * 5
         assert [1 <= one <= 2 for one in most] == [True] * 3
         assert (limiter.held, limiter.active, limiter.requests) == ([0, 0, 0], 0, 0)
-        assert done.count(200) > 20
         # each was counted once: whoever was answered, and nobody twice
         assert len(done) <= sum(slot.run.outcomes().values()) <= sum(asked)
 

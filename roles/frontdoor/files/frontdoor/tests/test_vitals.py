@@ -79,6 +79,7 @@ async def test_a_question_without_an_answer_leaves_nothing(
         assert told(run) == (None, None)
         # and it is asked again when it has something to do
         engine.mood = ""
+        monkeypatch.setattr("frontdoor.slot.engine._TIMEOUT_S", 60)
         await client.chat()
         await ask_vitals(run)
         assert run.app.first.replicas.all[0].vitals.tokens_per_s
