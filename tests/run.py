@@ -111,7 +111,8 @@ STEPS: dict[str, Step] = {
             ),
         ),
     ),
-    "checks": Step(WORKERS, (pytest("checks", "-n2", "tests/checks", limit_s=1800),)),
+    # The tests of a file share what it builds, such as the site.
+    "checks": Step(WORKERS, (pytest("checks", "-n2", "--dist=loadfile", "tests/checks", limit_s=1800),)),
     "molecule": Step(
         SINGLE,
         (Command(("tests/tools/molecule.sh", "test", "--all", "--no-command-borders"), limit_s=6000, junit=True),),
