@@ -22,14 +22,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.frontdoor import ACK_LIMIT_S
 from scenarios.rig import STATE_FILE, Rig, wait_for
 
 QUESTION = "Who are you?"
 # A switch has the time until the frontdoor has read a new state file, which takes a busy machine a moment.
 READ_S = 1.0
-# And it waits this long for the frontdoor to have read that the slot is open.
-OPENED_S = ACK_LIMIT_S
 # How long an answer is waited for; a client gives up before.
 ANSWER_S, GIVE_UP_S = 60.0, 30.0
 NO_FILE = {"open": False, "verified": False, "phase": "stopped", "reason": "the state file"}
@@ -119,7 +116,7 @@ class Recording:
         assert int(answer.retry_after) > 0, answer
         if any(words in answer.error for words in GONE):
             return
-        closed = [at.state for at in self.during(answer.began - OPENED_S, answer.ended) if not at.state["open"]]
+        closed = [at.state for at in self.during(answer.began - READ_S, answer.ended) if not at.state["open"]]
         assert closed, f"refused while the slot was open: {answer}"
         assert any(tells(answer.error, state) for state in closed), (answer, closed)
 

@@ -40,7 +40,7 @@ FAULTS = {
     for fault in (
         Fault("never-ready", ("health",), target="sim-short"),
         Fault("exit-at-start", ("alive", "health"), "context_does_not_fit"),
-        Fault("crash-loop", ("alive", "health")),
+        Fault("crash-loop", ("health",)),
         Fault("health-500", ("health",)),
         Fault("wrong-id", ("identity",)),
         Fault("wrong-length", ("identity",)),

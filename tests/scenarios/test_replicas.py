@@ -277,7 +277,8 @@ def test_a_process_that_is_killed_at_once_with_all_others(rig: Rig) -> None:
 
     def all_anew() -> bool:
         now = shown(rig, "InvocationID")
-        let_in = [row["engine"]["invocation_id"] for row in rig.state()["replicas"] if row["open"] and row["verified"]]
+        told = rig.state().get("replicas") or []
+        let_in = [row["engine"]["invocation_id"] for row in told if row["open"] and row["verified"]]
         return not before & set(now) and let_in == now
 
     wait_for(all_anew, 60, "all are open for new processes", 0.2)

@@ -423,7 +423,7 @@ def test_its_generator_measures_its_speed_as_the_product_calls_it(tmp_path: Path
     records = vllm_records(json.loads((tmp_path / "report.json").read_text()), load)
     figures = summary(records)
     assert (figures["requests"], figures["failed"], figures["short"], figures["prompt_tokens"]) == (4, 0, 0, 80)
-    assert figures["itl_s"]["p50"] >= 0.009  # a first token that is read late shortens the mean of its request
+    assert figures["itl_s"]["p50"] >= 0.01
 
 
 def test_a_wedged_engine_is_told_from_a_slow_one_by_its_metrics(sim: Sim) -> None:

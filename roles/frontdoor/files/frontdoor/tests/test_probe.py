@@ -127,7 +127,7 @@ async def test_an_engine_that_streams_is_alive_however_silent_its_health_is(tmp_
             go_on.set()
             await client.reader.readuntil(b"token")
             await until(lambda: run.app.first.replicas.all[0].probe.silent_s is None)
-            await reachable(run, True)
+            assert run.app.first.replicas.all[0].health.reachable
         assert (await ready(other))[0] == 200
         end = True
         go_on.set()
