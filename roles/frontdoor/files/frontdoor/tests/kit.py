@@ -26,6 +26,7 @@ from fake_engine import free_port as free_port
 from fake_engine import moody as moody
 from fake_engine import read_chunks as read_chunks
 from fake_engine import read_head as read_head
+from virtual import VirtualLoop
 
 from frontdoor.app import _SWEEP_S, App
 from frontdoor.codes import CODES, ENGINE_CODES
@@ -34,14 +35,20 @@ from frontdoor.http.listener import Listener
 from frontdoor.http.tls import server_context
 from frontdoor.observability.events import EventLog
 
-# What ends a test that hangs. It is none on how fast anything is: no machine is so slow that it takes so long.
+# What ends a test that hangs, by the real clock. It is none on how fast anything is: no machine is so slow that it takes
+# so long.
 LIMIT_S = 120.0
+# The same by the clock of a virtual loop, which makes hours of such a time.
+VIRTUAL_LIMIT_S = 3000.0
 # For what must happen by a limit that a test sets, and would happen later by the one that is set by default (60 s).
 SOON_S = 45.0
 
 
-def on_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Run an async test on uvloop, as the frontdoor runs, with a limit on its time."""
+def on_uvloop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run an async test on uvloop and by the real clock, as the frontdoor runs, with a limit on its time.
+
+    For what other processes take part in, or what a loop is needed for that production has.
+    """
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -55,9 +62,31 @@ def on_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     return run
 
 
+def on_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run an async test on a loop whose clock jumps, so that no time is waited for; FRONTDOOR_UVLOOP=1 means uvloop."""
+    if os.environ.get("FRONTDOOR_UVLOOP") == "1":
+        return on_uvloop(test)
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        async def limited() -> None:
+            async with loop.limit(LIMIT_S, VIRTUAL_LIMIT_S):
+                await test(*args, **kwargs)
+
+        loop = VirtualLoop()
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(limited())
+
+    run.__signature__ = inspect.signature(test)  # type: ignore[attr-defined]
+    return run
+
+
 async def until(done: Callable[[], object], seconds: float = SOON_S) -> None:
     """Wait until something is so."""
+    loop = asyncio.get_running_loop()
     async with asyncio.timeout(seconds):
+        if isinstance(loop, VirtualLoop):
+            await loop.until(done)
         while not done():
             await asyncio.sleep(0.001)
 

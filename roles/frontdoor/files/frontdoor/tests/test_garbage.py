@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import Bench, Call, bench, on_loop
+from kit import Bench, Call, bench, on_uvloop
 
 CHAT = "/v1/chat/completions"
 
@@ -69,7 +69,7 @@ async def until_close(call: Call) -> None:
 
 @pytest.mark.parametrize("script", [streaming, dying, silent, plain, until_close])
 @pytest.mark.parametrize("size", [2, 400_000])
-@on_loop
+@on_uvloop
 async def test_requests_and_connections_leave_nothing_behind(tmp_path: Path, script: Any, size: int) -> None:
     async with bench(tmp_path) as run:
         run.engine.script = script
@@ -97,7 +97,7 @@ async def test_requests_and_connections_leave_nothing_behind(tmp_path: Path, scr
             gc.enable()
 
 
-@on_loop
+@on_uvloop
 async def test_an_engine_that_is_not_there_leaves_nothing_behind(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
         await run.engine.kill()

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kit import LIMIT_S, SOON_S, Call, Client, Engine, free_port, in_two_events, on_loop, until
+from kit import LIMIT_S, SOON_S, Call, Client, Engine, free_port, in_two_events, on_uvloop, until
 
 import frontdoor
 
@@ -77,7 +77,7 @@ def test_running_answers_are_finished_before_the_end(process: tuple[subprocess.P
     running, port, engine_port = process
     wait_for(running, port)
 
-    @on_loop
+    @on_uvloop
     async def scenario() -> None:
         engine = await engine_on(engine_port)
         step = asyncio.Event()
@@ -128,7 +128,7 @@ def test_what_still_runs_at_the_drain_limit_is_ended_with_a_word(
     running, port, engine_port = process
     wait_for(running, port)
 
-    @on_loop
+    @on_uvloop
     async def scenario() -> None:
         engine = await engine_on(engine_port)
 
@@ -165,7 +165,7 @@ def test_a_reload_leaves_a_stream_alone(process: tuple[subprocess.Popen[bytes], 
     running, port, engine_port = process
     wait_for(running, port)
 
-    @on_loop
+    @on_uvloop
     async def scenario() -> None:
         engine = await engine_on(engine_port)
         go_on = asyncio.Event()
@@ -203,7 +203,7 @@ def test_clients_that_do_not_read_cost_little_memory(process: tuple[subprocess.P
         text = Path(f"/proc/{running.pid}/status").read_text()
         return int(text.split("VmRSS:")[1].split()[0]) / 1024
 
-    @on_loop
+    @on_uvloop
     async def scenario() -> None:
         engine = await engine_on(engine_port)
         sent = 0
