@@ -1,16 +1,20 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run the steps of the test suite in two lanes at once, and report what each step took.
+"""Run the steps of the test suite in lanes at once, and report what each step took.
 
-``run.py`` runs every step that does not stand aside; ``run.py lint unit`` runs those. Steps of one lane run one after
-the other and never wait for the other lane; a lane that is done takes over the other's next step; a lane ends with its
-first failing step. Each step has a lab of its own. A single step writes to the screen, several write to
-``.cache/test/STEP.log``. ``.cache/test/slowest.txt`` names the slowest tests. The last line is ``N passed, N failed``:
-the sum of all pytest results, where a command without pytest counts as one.
+``run.py`` runs the steps of ``make test``, then those of the release that are due (something that they cover changed
+since their last pass) and end within its limit as ``tests/record.json`` has it, and names the others that are due.
+``run.py --release`` runs the steps of ``make test`` and all that are due. ``run.py lint unit`` runs those. With
+``--record`` the record is written, as ``--release`` always does.
+
+Steps of one lane run one after the other and never wait for another lane; a lane that is done takes over the next step
+of the one that has most left; a lane ends with its first failing step. Each step has a lab of its own. A single step
+writes to the screen, several write to ``.cache/test/STEP.log``. ``.cache/test/slowest.txt`` names the slowest tests.
+The last line is ``N passed, N failed``: the sum of all pytest results, where a command without pytest counts as one.
 
 It is not nox or ``make -j``: nox runs its sessions one after the other, ``make -j`` knows no lanes and no limits, and
-with either one the heartbeat, the totals and the list of slowest tests, most of this file, would still be ours.
+with either one the heartbeat, the totals and the record, most of this file, would still be ours.
 """
 
 from __future__ import annotations
@@ -22,10 +26,12 @@ import signal
 import sys
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
+
+import record
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".cache" / "test"
@@ -34,6 +40,7 @@ HEARTBEAT_S = 30.0
 TAIL_LINES = 200
 SLOWEST = 25
 REASON = 200  # characters of why a test failed
+LIMIT_S = 1200.0  # of `make test`, within which it also runs what is due
 
 
 @dataclass(frozen=True)
@@ -47,10 +54,14 @@ class Command:
 
 @dataclass(frozen=True)
 class Step:
-    """Commands that run one after the other in a lane."""
+    """Commands that run one after the other in a lane.
+
+    covers: the paths whose change requires a step of the release, as git takes them.
+    """
 
     lane: str
     commands: tuple[Command, ...]
+    covers: tuple[str, ...] = ()
 
 
 # Limits are for what never ends: a busy machine takes several times as long as a quiet one.
@@ -66,14 +77,18 @@ def pytest(step: str, *argv: str, env: Sequence[str] = (), limit_s: float = 1200
 
 
 FRONTDOOR = "roles/frontdoor/files/frontdoor"
-# Two steps that each have a worker per core would only share the cores; one process at a time, which mostly waits for a
-# host, leaves them to the other lane.
-WORKERS, SINGLE = "workers", "single"
-ASIDE = "aside"  # the lane of what runs only when it is asked for
+FRONTDOOR_TESTS = (f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests")
+HOST, CONTROLLER = "plugins/module_utils", "plugins/plugin_utils"
+SLOT = (f"{HOST}/_slot", "roles/slot", "tests/lab/engine")
+# Those of hosts mostly wait, with one process each, while those of processors have a worker per core.
+PROCESSORS, REAL, SIMULATED = "processors", "real engine", "simulated engine"
+RELEASE = "release"  # the lane of what `make test` runs only when it is due and there is time
+# New examples of property tests, where `make test` has the same in each run.
+FRESH = "--hypothesis-profile=fresh"
 PROMOTION = ("env", "B70_LAB=promotion")
 STEPS: dict[str, Step] = {
     "lint": Step(
-        WORKERS,
+        PROCESSORS,
         (
             tool("ruff", "check", "."),
             tool("ruff", "format", "--check", "."),
@@ -85,81 +100,150 @@ STEPS: dict[str, Step] = {
         ),
     ),
     "unit": Step(
-        WORKERS,
-        (
-            pytest("unit", "-n2", "-m", "not lab and not scenario", "tests/unit", "tests/lab", limit_s=2400),
-            pytest(
-                "unit-frontdoor", "-n2", f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests", limit_s=2400
-            ),
-            # The same once more, as most hosts run it.
-            pytest(
-                "unit-compiled",
-                *("-n2", f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests"),
-                env=["FRONTDOOR_COMPILE=1"],
-                limit_s=2400,
-            ),
-            pytest("unit-page", "tests/page"),
-        ),
+        PROCESSORS,
+        (pytest("unit", "-n2", "-m", "not lab and not scenario and not exhaustive", "tests/unit", "tests/lab"),),
     ),
-    "scenarios": Step(
-        WORKERS,
+    # Compiled, as most hosts run it; interpreted, what differs then.
+    "frontdoor": Step(
+        PROCESSORS,
         (
-            pytest(
-                "scenarios",
-                *("-n2", "--dist=worksteal", "-m", "scenario and not exhaustive", "--one-in=3", "tests/scenarios"),
-                limit_s=3600,
-            ),
+            pytest("frontdoor", "-n2", "-m", "not endurance", *FRONTDOOR_TESTS, env=["FRONTDOOR_COMPILE=1"]),
+            pytest("frontdoor-interpreted", "-m", "interpreted and not endurance", *FRONTDOOR_TESTS),
         ),
     ),
     # The tests of a file share what it builds, such as the site.
-    "checks": Step(WORKERS, (pytest("checks", "-n2", "--dist=loadfile", "tests/checks", limit_s=1800),)),
+    "checks": Step(PROCESSORS, (pytest("checks", "-n2", "--dist=loadfile", "-m", "not release", "tests/checks"),)),
+    "page": Step(PROCESSORS, (pytest("page", "tests/page"),)),
+    "sanity": Step(PROCESSORS, (tool(sys.executable, "tests/tools/sanity.py", "--changed"),)),
     "molecule": Step(
-        SINGLE,
-        (Command(("tests/tools/molecule.sh", "test", "--all", "--no-command-borders"), limit_s=6000, junit=True),),
+        REAL,
+        (Command(("tests/tools/molecule.sh", "test", "--all", "--no-command-borders"), 6000, junit=True),),
     ),
-    "sanity": Step(SINGLE, (tool(sys.executable, "tests/tools/sanity.py", limit_s=2700),)),
-    "choice": Step(SINGLE, (pytest("choice", "tests/system/test_choice.py", limit_s=1800),)),
-    "lab": Step(SINGLE, (pytest("lab", "-m", "lab", "tests/lab", limit_s=2400),)),
+    "scenarios": Step(
+        SIMULATED,
+        (pytest("scenarios", "-m", "scenario and not exhaustive", "tests/scenarios", limit_s=3600),),
+    ),
     # What the steps above leave out to end in time. Each is about one subject; exhaustive has the rest of all matrices.
-    "engines": Step(ASIDE, (pytest("engines", "tests/engines", limit_s=2700),)),
-    "fleet": Step(
-        ASIDE, (pytest("fleet", "-m", "fleet", "tests/scenarios", env=["B70_SCENARIOS_LAB=fleet"], limit_s=7200),)
+    "interpreted": Step(
+        RELEASE, (pytest("interpreted", "-n2", *FRONTDOOR_TESTS, FRESH, limit_s=2400),), covers=(FRONTDOOR,)
     ),
-    "bare": Step(ASIDE, (pytest("bare", "tests/system/test_bare.py", limit_s=7200),)),
-    "vendor": Step(ASIDE, (pytest("vendor", "tests/system/test_vendor.py", limit_s=3600),)),
+    "fresh": Step(
+        RELEASE,
+        (
+            pytest("fresh", "-n2", "-m", "not lab and not scenario", "tests/unit", "tests/lab", FRESH, limit_s=2400),
+            pytest("fresh-checks", "-m", "release", "tests/checks", limit_s=2400),
+        ),
+        covers=("plugins", "roles/mirror", "roles/profiles", "roles/monitoring", "tests/unit", "tests/checks"),
+    ),
+    "sanity-all": Step(
+        RELEASE, (tool(sys.executable, "tests/tools/sanity.py", limit_s=2700),), covers=("plugins", "galaxy.yml")
+    ),
+    "lab": Step(RELEASE, (pytest("lab", "-m", "lab", "tests/lab", limit_s=2400),), covers=("tests/lab/*.py",)),
+    "engines": Step(
+        RELEASE,
+        (pytest("engines", "tests/engines", limit_s=2700),),
+        covers=(
+            "roles/profiles/files",
+            f"{CONTROLLER}/_catalogue",
+            f"{CONTROLLER}/_render",
+            "tests/engines",
+        ),
+    ),
+    "fleet": Step(
+        RELEASE,
+        (pytest("fleet", "-m", "fleet", "tests/scenarios", env=["B70_SCENARIOS_LAB=fleet"], limit_s=7200),),
+        covers=(
+            *("roles/rollout", "roles/recycle", "roles/load_balancer", "playbooks/site.yml", "playbooks/rollout.yml"),
+            *(f"{CONTROLLER}/_rollout", f"{CONTROLLER}/_load_balancer"),
+            *("tests/scenarios/test_fleet.py", "tests/scenarios/test_rollout.py", "tests/scenarios/test_balanced.py"),
+        ),
+    ),
+    "bare": Step(
+        RELEASE,
+        (pytest("bare", "tests/system/test_bare.py", limit_s=7200),),
+        covers=(
+            "roles/host",
+            "roles/stack",
+            "roles/mirror",
+            f"{CONTROLLER}/_choice",
+            "tests/system/test_bare.py",
+        ),
+    ),
+    "vendor": Step(
+        RELEASE,
+        (pytest("vendor", "tests/system/test_vendor.py", limit_s=3600),),
+        covers=("roles/host", "roles/gpu_driver", "roles/oneapi", "tests/lab/vendor", "tests/system/test_vendor.py"),
+    ),
     "promotion": Step(
-        ASIDE,
+        RELEASE,
         (
             tool(*PROMOTION, sys.executable, "tests/lab/lab.py", "up", "--hosts", "1", "--fresh"),
             tool(*PROMOTION, "ansible-playbook", "-i", "inventory/lab.yml", "site.yml"),
             pytest(
                 "promotion",
-                *("tests/system/test_benchmark.py", "tests/system/test_promotion.py"),
+                *(f"tests/system/test_{name}.py" for name in ("benchmark", "promotion", "real_engine")),
                 env=PROMOTION[1:],
                 limit_s=3600,
             ),
             tool(*PROMOTION, sys.executable, "tests/lab/lab.py", "down"),
         ),
+        covers=(
+            *(
+                "roles/promotion",
+                "roles/benchmark",
+                "plugins/module_utils/_promotion",
+                "plugins/module_utils/_benchmark",
+            ),
+            *(f"{HOST}/_evidence", "tests/system/test_benchmark.py", "tests/system/test_promotion.py"),
+            "tests/system/test_real_engine.py",
+        ),
     ),
     "weights": Step(
-        ASIDE,
+        RELEASE,
         (
             pytest("weights", "tests/system/test_weights.py", limit_s=2400),
             pytest("weights-peers", "tests/system/test_weights_peers.py", limit_s=2400),
         ),
+        covers=(
+            *("roles/model_weights", f"{HOST}/_weights", f"{CONTROLLER}/_weights", "tests/lab/hub"),
+            "tests/system/test_weights*.py",
+        ),
     ),
-    "slots": Step(ASIDE, (pytest("slots", "tests/system/test_remote.py", "tests/system/test_slots.py", limit_s=5400),)),
-    "nodes": Step(ASIDE, (pytest("nodes", "tests/system/test_nodes.py", limit_s=7200),)),
+    "slots": Step(
+        RELEASE,
+        (pytest("slots", "tests/system/test_remote.py", "tests/system/test_slots.py", limit_s=5400),),
+        covers=(
+            *SLOT,
+            FRONTDOOR,
+            "plugins/plugin_utils/_slots.py",
+            "tests/system/test_remote.py",
+            "tests/system/test_slots.py",
+        ),
+    ),
+    "nodes": Step(
+        RELEASE,
+        (pytest("nodes", "tests/system/test_nodes.py", limit_s=7200),),
+        covers=(
+            *SLOT,
+            "plugins/plugin_utils/_nodes.py",
+            "plugins/module_utils/_evaluate",
+            "tests/system/test_nodes.py",
+        ),
+    ),
     "watched": Step(
-        ASIDE,
+        RELEASE,
         (
             pytest("watched", "tests/system/test_watched.py", limit_s=5400),
             pytest("watched-monitoring", "tests/system/test_monitoring.py", limit_s=5400),
         ),
+        covers=(
+            *(*SLOT, "roles/monitoring", "roles/card_metrics", f"{CONTROLLER}/_monitoring"),
+            *("tests/system/test_watched.py", "tests/system/test_monitoring.py"),
+        ),
     ),
     # One host for all; builds llama.cpp where no earlier run has left it in the cache.
     "kinds": Step(
-        ASIDE,
+        RELEASE,
         (
             pytest(
                 "kinds",
@@ -167,9 +251,19 @@ STEPS: dict[str, Step] = {
                 limit_s=10800,
             ),
         ),
+        covers=(
+            *(
+                "roles/stack",
+                "plugins/module_utils/_image.py",
+                "plugins/module_utils/_build",
+                f"{CONTROLLER}/_render",
+            ),
+            *("tests/system/kinds.py", "tests/system/test_llama.py", "tests/system/test_images.py"),
+            "tests/system/test_kinds.py",
+        ),
     ),
     "exhaustive": Step(
-        ASIDE,
+        RELEASE,
         (
             pytest(
                 "exhaustive-scenarios",
@@ -184,8 +278,19 @@ STEPS: dict[str, Step] = {
                 limit_s=7200,
             ),
         ),
+        covers=(*SLOT, "tests/scenarios"),
     ),
-    "source": Step(ASIDE, (pytest("source", "tests/system/test_source.py", limit_s=6000),)),
+    "source": Step(
+        RELEASE,
+        (pytest("source", "tests/system/test_source.py", limit_s=6000),),
+        covers=(
+            "roles/stack",
+            "roles/mirror",
+            f"{CONTROLLER}/_stacks",
+            "plugins/module_utils/_build",
+            "tests/system/test_source.py",
+        ),
+    ),
 }
 
 
@@ -198,14 +303,16 @@ class Outcome:
     failed: int
     seconds: float
     reason: str = ""
+    compared: str = ""  # its seconds with those on record, in words
 
     def line(self) -> str:
         """Return the step's line of the summary."""
         result = "FAILED" if self.failed else "ok"
-        return f"{self.step:<10} {result:<8} {self.seconds:>8.1f} {self.passed:>7} {self.failed:>7}"
+        line = f"{self.step:<12} {result:<8} {self.seconds:>8.1f} {self.passed:>7} {self.failed:>7}  {self.compared}"
+        return line.rstrip()
 
 
-HEAD = f"{'step':<10} {'result':<8} {'seconds':>8} {'passed':>7} {'failed':>7}"
+HEAD = f"{'step':<12} {'result':<8} {'seconds':>8} {'passed':>7} {'failed':>7}"
 
 
 def junit_totals(files: Sequence[Path]) -> tuple[int, int]:
@@ -326,7 +433,9 @@ async def run_step(name: str, log: IO[bytes] | None) -> Outcome:
     return Outcome(name, passed, failed, time.monotonic() - began, "; ".join(reasons))
 
 
-async def run_lane(lane: str, waiting: dict[str, list[str]], at_work: dict[str, float]) -> list[Outcome]:
+async def run_lane(
+    lane: str, waiting: dict[str, list[str]], at_work: dict[str, float], known: Mapping[str, record.Pass]
+) -> list[Outcome]:
     """Run the steps of a lane up to the first that fails; print a line as each ends.
 
     waiting: the steps of each lane that have not begun; at_work: those that run, with the time at which each began.
@@ -335,7 +444,8 @@ async def run_lane(lane: str, waiting: dict[str, list[str]], at_work: dict[str, 
     while (name := next_step(lane, waiting)) is not None:
         at_work[name] = time.monotonic()
         with log_of(name).open("wb") as log:
-            outcomes.append(await run_step(name, log))
+            outcome = await run_step(name, log)
+        outcomes.append(replace(outcome, compared=record.compared(outcome.seconds, known.get(name))))
         del at_work[name]
         print(outcomes[-1].line(), flush=True)
         if outcomes[-1].failed:
@@ -359,15 +469,15 @@ async def heartbeat(at_work: dict[str, float]) -> None:
             print(f"    {name}: {time.monotonic() - began:.0f} s, {last_line(log_of(name))}", flush=True)
 
 
-async def run_lanes(wanted: Sequence[str]) -> list[Outcome]:
-    """Run the wanted steps, all lanes at once."""
+async def run_lanes(wanted: Sequence[str], known: Mapping[str, record.Pass]) -> list[Outcome]:
+    """Run the wanted steps, all lanes at once; known: the record to compare them with."""
     waiting: dict[str, list[str]] = {}
     for name in wanted:
         waiting.setdefault(STEPS[name].lane, []).append(name)
     at_work: dict[str, float] = {}
     pulse = asyncio.create_task(heartbeat(at_work))
     try:
-        done = await asyncio.gather(*(run_lane(lane, waiting, at_work) for lane in waiting))
+        done = await asyncio.gather(*(run_lane(lane, waiting, at_work, known) for lane in waiting))
     finally:
         pulse.cancel()
     return [outcome for outcomes in done for outcome in outcomes]
@@ -381,7 +491,7 @@ def log_of(step: str) -> Path:
 def summary(outcomes: Sequence[Outcome], wanted: Sequence[str], seconds: float) -> list[str]:
     """Return the closing lines: one per step, then the totals alone on the last line."""
     done = {outcome.step: outcome for outcome in outcomes}
-    lines = [HEAD, *(done[step].line() if step in done else f"{step:<10} not run" for step in wanted)]
+    lines = [HEAD, *(done[step].line() if step in done else f"{step:<12} not run" for step in wanted)]
     lines.append(f"{seconds:.0f} s in all; logs and slowest.txt in {LOGS.relative_to(ROOT)}/")
     lines.append(f"{sum(o.passed for o in outcomes)} passed, {sum(o.failed for o in outcomes)} failed")
     return lines
@@ -395,6 +505,27 @@ def show_tail(log: Path) -> None:
     print("----", flush=True)
 
 
+def keep(outcomes: Sequence[Outcome], commit: str) -> None:
+    """Record the steps that passed."""
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    passed = {o.step: record.Pass(date, commit, round(o.seconds), o.passed) for o in outcomes if not o.failed}
+    record.save(ROOT, record.load(ROOT) | passed)
+
+
+def run(wanted: Sequence[str], commit: str) -> list[Outcome]:
+    """Run these steps; record each part that passed where a commit is given."""
+    if len(wanted) == 1:
+        outcomes = [asyncio.run(run_step(wanted[0], None))]
+    elif wanted:
+        print(HEAD, flush=True)
+        outcomes = asyncio.run(run_lanes(wanted, record.load(ROOT)))
+    else:
+        outcomes = []
+    if commit:
+        keep(outcomes, commit)
+    return outcomes
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the wanted steps and return 0 when all passed, else 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -402,20 +533,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         "steps",
         nargs="*",
         metavar="STEP",
-        help=f"one of {', '.join(STEPS)}; all but those that stand aside when none is named",
+        help=f"one of {', '.join(STEPS)}; those of `make test` when none is named",
     )
+    parser.add_argument("--release", action="store_true", help="also run all steps of the release that are due")
+    parser.add_argument("--record", action="store_true", help="write the record of the steps that passed")
     arguments = parser.parse_args(argv)
-    wanted = list(dict.fromkeys(arguments.steps)) or [name for name, step in STEPS.items() if step.lane != ASIDE]
+    wanted = list(dict.fromkeys(arguments.steps)) or [name for name, step in STEPS.items() if step.lane != RELEASE]
     unknown = [step for step in wanted if step not in STEPS]
     if unknown:
         parser.error(f"no such step: {', '.join(unknown)} (there are {', '.join(STEPS)})")
+    commit = ""
+    if arguments.record or arguments.release:
+        try:
+            commit = record.commit_of(ROOT)
+        except ValueError as error:
+            parser.error(str(error))
     JUNIT.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    if len(wanted) == 1:
-        outcomes = [asyncio.run(run_step(wanted[0], None))]
-    else:
-        print(HEAD, flush=True)
-        outcomes = asyncio.run(run_lanes(wanted))
+    outcomes = run(wanted, commit)
+    due: dict[str, str] = {}
+    if not arguments.steps and not any(outcome.failed for outcome in outcomes):
+        covers = {name: step.covers for name, step in STEPS.items() if step.lane == RELEASE}
+        known = record.load(ROOT)
+        due = record.due(ROOT, covers, known)
+        left_s = LIMIT_S - (time.monotonic() - began)
+        # One after the other: they are long, and each is recorded when it has passed.
+        for name in list(due) if arguments.release else record.fitting(due, known, left_s):
+            wanted.append(name)
+            outcomes += asyncio.run(run_lanes([name], known))
+            del due[name]
+            if commit:
+                keep(outcomes[-1:], commit)
     (LOGS / "slowest.txt").write_text("\n".join(slowest(wanted)) + "\n")
     for outcome in outcomes:
         if outcome.reason:
@@ -423,6 +571,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Last, so that they are there where only the end of the output is kept.
     for line in failures([outcome.step for outcome in outcomes if outcome.failed]):
         print(line)
+    for name, reason in due.items():
+        print(f"due before a release: make {name} ({reason})")
     print("\n".join(summary(outcomes, wanted, time.monotonic() - began)), flush=True)
     return 1 if any(outcome.failed for outcome in outcomes) else 0
 

@@ -1,22 +1,19 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The host after ``site.yml``, seen over SSH and HTTP; the last test starts another engine by hand."""
+"""The host after ``site.yml``, seen over SSH and HTTP."""
 
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 import pytest
-import requests
 from testinfra.host import Host
 
 from system.product import ROOT, Frontdoor, answer_of, play
 
 ENGINE = "b70-slot-main-tiny-a.service"
-OTHER = "b70-slot-main-tiny-b.service"
 FRONTDOOR = "b70-openai-frontdoor.service"
 SETTLE = "b70-settle-main.service"
 WATCH = "b70-watch-main.service"
@@ -25,7 +22,6 @@ WATCH = "b70-watch-main.service"
 HARDENING = {"NoNewPrivileges": "yes", "ProtectHome": "yes", "ProtectKernelModules": "yes", "RestrictSUIDSGID": "yes"}
 # systemd's own judgement, from 0 (safe) to 10 (unsafe).
 EXPOSURE = {ENGINE: 6.0, FRONTDOOR: 1.5}
-HEALTH = 'import urllib.request; urllib.request.urlopen("http://127.0.0.1:18080/health", timeout=30)'
 
 
 def properties(host: Host, unit: str, *names: str) -> dict[str, str]:
@@ -122,28 +118,3 @@ def test_the_status_playbook_tells_a_person_what_is_served() -> None:
     assert told.changed == 0, told.output
     assert "tiny-a" in told.output
     assert "verified" in told.output
-
-
-def test_an_engine_started_by_hand_is_alone_and_is_not_served(host: Host, frontdoor: Frontdoor) -> None:
-    host.check_output("systemctl start --no-block %s", OTHER)
-    deadline = time.monotonic() + 600
-    seen: list[set[str]] = []
-    while OTHER not in (seen or [set()])[-1] or ENGINE in seen[-1]:
-        assert time.monotonic() < deadline, f"{OTHER} did not replace {ENGINE}: {seen}"
-        seen.append(active_engines(host))
-        running = host.check_output("pgrep --count --full '[v]llm serve' || true")
-        assert int(running) <= 1, f"{running} engines run at once: {seen}"
-    while (status := frontdoor.status())["verified"]:
-        assert time.monotonic() < deadline, status
-        time.sleep(0.2)
-    answer = frontdoor.ask()
-    assert answer.status_code == 503, answer.text
-    assert int(answer.headers["Retry-After"]) > 0
-    assert answer.json()["error"]["message"]
-    # And it stays so when that engine is up: it never gave its canary answers.
-    deadline = time.monotonic() + 600
-    while host.run(f"python3 -c '{HEALTH}'").rc != 0:
-        assert time.monotonic() < deadline, "the engine that was started by hand does not come up"
-        time.sleep(1)
-    assert frontdoor.ask().status_code == 503
-    assert requests.get(f"{frontdoor.url}/ready", timeout=60).status_code != 200

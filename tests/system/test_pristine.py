@@ -1,11 +1,13 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A prediction (``site.yml --check --diff``) leaves the host as it was."""
+"""A prediction (``site.yml --check --diff``) of a bare host says what it needs and leaves it as it was."""
 
 from __future__ import annotations
 
 from testinfra.host import Host
+
+from system.product import ROOT, play, words_of
 
 MARKER = "/var/tmp/pristine"
 # What a running system writes on its own: logs, timers (dpkg copies its database at midnight), the remains of a login.
@@ -25,11 +27,13 @@ def changed_files(host: Host, marker: str = MARKER) -> list[str]:
     return [path for path in found.splitlines() if path != marker]
 
 
-def test_the_prediction_changed_no_file(host: Host) -> None:
+def test_a_prediction_names_the_stack_of_the_profile_and_changes_nothing(host: Host) -> None:
+    predicted = play(ROOT / "site.yml", "--check", "--diff", "-e", "profile=tiny-a")
+    assert predicted.code == 0, predicted.output
+    assert "tiny-a; it was asked for. Stacks on this host: cpu." in words_of(predicted.output)
+    assert "would install stack cpu-" in predicted.output
+    assert "would install stack xpu" not in predicted.output
     assert changed_files(host) == []
-
-
-def test_the_prediction_made_no_folder_user_or_unit(host: Host) -> None:
     for path in ("/opt/b70", "/etc/b70-vllm-slot", "/var/lib/b70", "/run/b70", "/mnt/fast-ai"):
         assert not host.file(path).exists, path
     assert not host.user("b70").exists

@@ -26,14 +26,6 @@ SWITCH = ROOT / "switch.yml"
 # What a stack's own parser has to say; our tables of its options know no such combination.
 REFUSED = {"engine": {"settings": {"enable_auto_tool_choice": True}}}
 REFUSAL = "tiny-refused: TypeError: Error: --enable-auto-tool-choice requires --tool-call-parser"
-# The same engine as tiny-think, whose template is told nothing: it thinks before every answer. After a thought
-# so small a model keeps to a schema, but miscounts in it.
-ALOUD = {"engine": {"reasoning": {"how": "separate", "budget_tokens": 64}, "structured_output": False}}
-# Here no parser parts the thought from the answer, and there is no room for it.
-SHORT = {
-    "engine": {"reasoning": {"how": "inline", "budget_tokens": 8}, "settings": {"reasoning_parser": None}},
-}
-THOUGHT = "the answer was cut off inside its reasoning; engine.reasoning.budget_tokens is 8"
 # The page asks for what the model has to say; from here on, for as much as there is room for.
 ON_AND_ON = """(() => {
   const ask = window.fetch;
@@ -136,7 +128,7 @@ def more(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("more") / "profiles"
     shutil.copytree(ROOT / "inventory/lab_profiles", folder)
     parts = (("tiny-refused", "tiny-a", REFUSED), ("tiny-embed", "tiny-a", EMBED))
-    for name, parent, part in (*parts, ("tiny-aloud", "tiny-think", ALOUD), ("tiny-short", "tiny-think", SHORT)):
+    for name, parent, part in parts:
         head = {"name": name, "extends": parent, "title": name, "status": "experiment"}
         Path(folder, f"{name}.yml").write_text(yaml.safe_dump({**head, **part}))
     return json.dumps({"b70_profile_dirs": [str(folder)]})
@@ -232,22 +224,6 @@ def test_the_chat_page_folds_the_thoughts_and_stops_the_engine(frontdoor: Frontd
         assert "Stopped." in answered(browser)
         until(lambda: running() == 0, "the end of the generation", 60)
         assert browser.complaints == []
-
-
-def test_the_same_model_is_verified_while_it_thinks(frontdoor: Frontdoor, more: str) -> None:
-    switched = play(SWITCH, "-e", "profile=tiny-aloud", "-e", more)
-    assert switched.code == 0, switched.output
-    assert "verified by 6 canary cases" in " ".join(switched.output.split()), switched.output
-    assert served(frontdoor) == ("tiny-aloud", True)
-
-
-def test_an_answer_that_is_cut_off_inside_the_thought_is_none(frontdoor: Frontdoor, more: str) -> None:
-    failed = play(SWITCH, "-e", "profile=tiny-short", "-e", more)
-    assert failed.code != 0, failed.output
-    said = " ".join(failed.output.split())
-    assert THOUGHT in said, failed.output
-    assert "tiny-aloud is served again, verified" in said
-    assert served(frontdoor) == ("tiny-aloud", True)
 
 
 def test_a_picture_for_a_model_of_text_is_refused_before_the_engine_sees_it(frontdoor: Frontdoor) -> None:
