@@ -26,8 +26,8 @@ import signal
 import sys
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -430,12 +430,12 @@ async def run_step(name: str, log: IO[bytes] | None) -> Outcome:
             reasons.append(reason)
         elif command.junit and good == 0:
             failed, reasons = failed + 1, [*reasons, f"`{' '.join(command.argv)}` ran no test"]
-    return Outcome(name, passed, failed, time.monotonic() - began, "; ".join(reasons))
+    seconds = time.monotonic() - began
+    compared = record.compared(seconds, record.load(ROOT).get(name))
+    return Outcome(name, passed, failed, seconds, "; ".join(reasons), compared)
 
 
-async def run_lane(
-    lane: str, waiting: dict[str, list[str]], at_work: dict[str, float], known: Mapping[str, record.Pass]
-) -> list[Outcome]:
+async def run_lane(lane: str, waiting: dict[str, list[str]], at_work: dict[str, float]) -> list[Outcome]:
     """Run the steps of a lane up to the first that fails; print a line as each ends.
 
     waiting: the steps of each lane that have not begun; at_work: those that run, with the time at which each began.
@@ -444,8 +444,7 @@ async def run_lane(
     while (name := next_step(lane, waiting)) is not None:
         at_work[name] = time.monotonic()
         with log_of(name).open("wb") as log:
-            outcome = await run_step(name, log)
-        outcomes.append(replace(outcome, compared=record.compared(outcome.seconds, known.get(name))))
+            outcomes.append(await run_step(name, log))
         del at_work[name]
         print(outcomes[-1].line(), flush=True)
         if outcomes[-1].failed:
@@ -469,15 +468,15 @@ async def heartbeat(at_work: dict[str, float]) -> None:
             print(f"    {name}: {time.monotonic() - began:.0f} s, {last_line(log_of(name))}", flush=True)
 
 
-async def run_lanes(wanted: Sequence[str], known: Mapping[str, record.Pass]) -> list[Outcome]:
-    """Run the wanted steps, all lanes at once; known: the record to compare them with."""
+async def run_lanes(wanted: Sequence[str]) -> list[Outcome]:
+    """Run the wanted steps, all lanes at once."""
     waiting: dict[str, list[str]] = {}
     for name in wanted:
         waiting.setdefault(STEPS[name].lane, []).append(name)
     at_work: dict[str, float] = {}
     pulse = asyncio.create_task(heartbeat(at_work))
     try:
-        done = await asyncio.gather(*(run_lane(lane, waiting, at_work, known) for lane in waiting))
+        done = await asyncio.gather(*(run_lane(lane, waiting, at_work) for lane in waiting))
     finally:
         pulse.cancel()
     return [outcome for outcomes in done for outcome in outcomes]
@@ -513,12 +512,12 @@ def keep(outcomes: Sequence[Outcome], commit: str) -> None:
 
 
 def run(wanted: Sequence[str], commit: str) -> list[Outcome]:
-    """Run these steps; record each part that passed where a commit is given."""
+    """Run these steps; record those that passed where a commit is given."""
     if len(wanted) == 1:
         outcomes = [asyncio.run(run_step(wanted[0], None))]
     elif wanted:
         print(HEAD, flush=True)
-        outcomes = asyncio.run(run_lanes(wanted, record.load(ROOT)))
+        outcomes = asyncio.run(run_lanes(wanted))
     else:
         outcomes = []
     if commit:
@@ -560,7 +559,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # One after the other: they are long, and each is recorded when it has passed.
         for name in list(due) if arguments.release else record.fitting(due, known, left_s):
             wanted.append(name)
-            outcomes += asyncio.run(run_lanes([name], known))
+            outcomes += asyncio.run(run_lanes([name]))
             del due[name]
             if commit:
                 keep(outcomes[-1:], commit)

@@ -6,15 +6,19 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import record
 import run
 from machine import assert_ends
 
 SHIPPED = dict(run.STEPS)
+CHECKOUT = run.ROOT
+PAGE = f"# What is proven\n\n{record.BEGIN}\n{record.END}\n\n## Not proven\n"
 
 
 @pytest.fixture(autouse=True)
@@ -53,10 +57,10 @@ def test_a_green_suite_ends_with_the_totals(monkeypatch: pytest.MonkeyPatch, cap
     assert capfd.readouterr().out.splitlines()[-1] == "6 passed, 0 failed"
 
 
-def test_what_stands_aside_runs_only_when_it_is_asked_for(
+def test_a_step_of_the_release_without_a_record_runs_only_when_it_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    more = run.Step(run.ASIDE, (junit_writer("more.xml", 5),))
+    more = run.Step(run.RELEASE, (junit_writer("more.xml", 5),))
     monkeypatch.setattr(run, "STEPS", {"unit": run.Step("quick", (junit_writer("unit.xml", 7),)), "more": more})
     for words, totals in (([], "7 passed, 0 failed"), (["more"], "5 passed, 0 failed")):
         assert run.main(words) == 0
@@ -72,7 +76,7 @@ def test_the_first_failing_step_ends_its_lane_and_shows_its_log(
     assert run.main([]) == 1
     out = capfd.readouterr().out
     assert "line 3 is odd" in out
-    assert "unit_more  not run" in out
+    assert "unit_more    not run" in out
     assert out.splitlines()[-1] == "0 passed, 1 failed"
 
 
@@ -242,3 +246,110 @@ def test_no_test_file_is_run_by_two_steps() -> None:
     commands = [command for step in SHIPPED.values() for command in step.commands]
     files = [word for command in commands for word in command.argv if word.startswith("tests/system/")]
     assert len(files) == len(set(files))
+
+
+def git(root: Path, *words: str) -> str:
+    identity = ("-c", "user.name=Tester", "-c", "user.email=tester@example.org")
+    done = subprocess.run(["git", *identity, *words], cwd=root, check=True, capture_output=True, text=True, timeout=60)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout whose release has one step, which covers the folder ``role`` and passes 5 tests."""
+    release = run.Step(run.RELEASE, (junit_writer("more.xml", 5),), covers=("role",))
+    monkeypatch.setattr(run, "STEPS", {"unit": run.Step("quick", (junit_writer("unit.xml", 7),)), "more": release})
+    for name in ("role/tasks.yml", "docs/other.md", "tests/run.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("as it was\n")
+    (tmp_path / record.PAGE).write_text(PAGE)
+    (tmp_path / ".gitignore").write_text("logs\n")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-qm", "the first")
+    return tmp_path
+
+
+def test_the_record_is_written_with_the_page_and_of_a_commit_alone(
+    checkout: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run.main(["--record"]) == 0
+    assert "due before a release: make more (no pass is recorded)" in capfd.readouterr().out
+    head = git(checkout, "rev-parse", "--short=12", "HEAD")
+    known = record.load(checkout)
+    assert (list(known), known["unit"].commit, known["unit"].tests) == (["unit"], head, 7)
+    assert f"| `make unit` | {known['unit'].date} | {head} | 7 |" in (checkout / record.PAGE).read_text()
+    # What it wrote itself is no change of the code.
+    assert run.main(["more", "--record"]) == 0
+    assert record.load(checkout)["more"].commit == head
+    (checkout / "role/tasks.yml").write_text("changed\n")
+    with pytest.raises(SystemExit):
+        run.main(["--record"])
+    assert "role/tasks.yml" in capfd.readouterr().err
+
+
+def test_a_step_of_the_release_is_due_when_what_it_covers_has_changed(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def says(*words: str) -> tuple[str, list[str]]:
+        assert run.main(words) == 0
+        lines = capfd.readouterr().out.splitlines()
+        return lines[-1], [line for line in lines if line.startswith("due ")]
+
+    assert run.main(["more", "--record"]) == 0
+    (checkout / "docs/other.md").write_text("changed\n")
+    assert says() == ("7 passed, 0 failed", [])
+    (checkout / "role/tasks.yml").write_text("changed\n")
+    # It is recorded to take no time, which counts as unknown, so it is only named.
+    before = record.load(checkout)["more"]
+    why = f"since {before.date}: role/tasks.yml"
+    assert says() == ("7 passed, 0 failed", [f"due before a release: make more ({why})"])
+    record.save(checkout, {"more": record.Pass(before.date, before.commit, 60, 5)})
+    assert says() == ("12 passed, 0 failed", [])
+    monkeypatch.setattr(run, "LIMIT_S", 50.0)
+    assert says()[0] == "7 passed, 0 failed"
+    git(checkout, "commit", "-qam", "the second")
+    assert says("--release") == ("12 passed, 0 failed", [])
+    assert record.load(checkout)["more"].commit == git(checkout, "rev-parse", "--short=12", "HEAD")
+
+
+def test_a_failed_suite_runs_nothing_that_is_due_and_records_only_what_passed(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broken = run.Step("other", (python("raise SystemExit(1)"),))
+    monkeypatch.setattr(run, "STEPS", {**run.STEPS, "broken": broken})
+    assert run.main(["--release"]) == 1
+    assert list(record.load(checkout)) == ["unit"]
+    assert capfd.readouterr().out.splitlines()[-1] == "7 passed, 1 failed"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(104.0, "4% slower than recorded"), (50.0, "50% faster than recorded"), (100.4, "as long as recorded")],
+)
+def test_seconds_are_compared_with_the_record(seconds: float, words: str) -> None:
+    assert record.compared(seconds, record.Pass("2026-11-27", "0" * 12, 100, 1)) == words
+
+
+def test_each_step_says_how_its_time_compares(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "STEPS", {**run.STEPS, "lint": run.Step("other", (python(""),))})
+    record.save(checkout, {"unit": record.Pass("2026-11-27", "0" * 12, 900, 7)})
+    assert run.main([]) == 0
+    lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("unit ")]
+    assert lines
+    assert all(line.endswith("100% faster than recorded") for line in lines)
+
+
+def test_what_a_step_of_the_release_covers_is_there() -> None:
+    covers = {name: step.covers for name, step in SHIPPED.items() if step.lane == run.RELEASE}
+    assert all(covers.values())
+    for name, paths in covers.items():
+        for path in paths:
+            assert git(CHECKOUT, "ls-files", "--", path), f"{name} covers {path}, which is not there"
+
+
+def test_the_page_has_the_table_of_the_record() -> None:
+    page = (CHECKOUT / record.PAGE).read_text()
+    assert page == record.with_table(page, record.load(CHECKOUT))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,28 +30,9 @@ LIMIT_S = 1200
 LONG = ("/test_frontdoor", "_a_holder_that_stays_")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--one-in", type=int, default=1, metavar="N", help="of each test's cases, run one in N")
-
-
 @pytest.hookimpl(trylast=True)  # after the choice by marker
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    kept = one_in(config.getoption("one_in"), items)
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = kept
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not any(words in item.nodeid for words in LONG))
-
-
-def one_in(number: int, items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return the first, the ``number``th after it and so on of what each test function has left to run."""
-    seen: Counter[str] = Counter()
-    kept = []
-    for item in items:
-        function = item.nodeid.partition("[")[0]
-        if seen[function] % number == 0:
-            kept.append(item)
-        seen[function] += 1
-    return kept
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

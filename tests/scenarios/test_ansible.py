@@ -78,19 +78,6 @@ def test_a_play_that_is_killed_does_not_end_the_switch(rig: Rig, recorded: Begin
     assert len([record for record in rig.journal() if record["event"] == "begin" and record["kind"] == "switch"]) == 2
 
 
-def test_a_play_whose_connection_is_lost_sees_the_end(rig: Rig, recorded: Begin) -> None:
-    rig.have("sim-a")
-    rig.tell("sim-b", load_s=LOAD_S)
-    recorded()
-    with start_play(rig, "sim-b") as process:
-        wait_loading(rig)
-        rig.must("sh", "-c", SSH_SESSION)
-        output, _none = process.communicate(timeout=600)
-    assert process.returncode == 0, output
-    rig.wait_settled()
-    assert_serves(rig, "sim-b")
-
-
 def test_a_module_that_is_killed_is_missed_and_the_next_run_settles_it(rig: Rig, recorded: Begin) -> None:
     rig.have("sim-a")
     rig.tell("sim-b", load_s=LOAD_S)

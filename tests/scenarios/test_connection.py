@@ -121,7 +121,15 @@ def begin(rig: Rig, tmp_path: Path) -> Iterator[Callable[..., Play]]:
     ("own_settings", "faults", "code", "outcome", "serves"),
     [
         pytest.param(True, (), 0, "committed", "sim-b", id="committed"),
-        pytest.param(False, ("wrong-answer",), 2, "rolled_back", "sim-a", id="rolled_back_without_our_settings"),
+        pytest.param(
+            False,
+            ("wrong-answer",),
+            2,
+            "rolled_back",
+            "sim-a",
+            id="rolled_back_without_our_settings",
+            marks=pytest.mark.exhaustive,
+        ),
     ],
 )
 def test_a_play_without_its_host_has_the_result_soon_after_it_is_back(
@@ -155,6 +163,7 @@ def test_a_play_without_its_host_has_the_result_soon_after_it_is_back(
     assert_serves(rig, serves)
 
 
+@pytest.mark.exhaustive
 def test_a_play_that_is_interrupted_leaves_the_switch_to_its_host(
     rig: Rig, recorded: Begin, begin: Callable[..., Play]
 ) -> None:
