@@ -20,8 +20,12 @@ sys.path.insert(0, str(source()))
 from frontdoor.config import Config
 from frontdoor.slot import state
 
-settings.register_profile("frontdoor", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("frontdoor")
+# The same examples in each run, or new ones: --hypothesis-profile=fresh.
+for name, derandomize in (("fixed", True), ("fresh", False)):
+    settings.register_profile(
+        name, derandomize=derandomize, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+settings.load_profile("fixed")
 
 SCHEMA = Path(__file__).parents[4] / "slot/files/schema/state.schema.json"
 VALIDATOR = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))

@@ -88,6 +88,36 @@ class Call:
         await self.send(b"%x\r\n%b\r\n" % (len(data), data))
 
 
+class _Connection(asyncio.StreamReaderProtocol):
+    """A connection to the engine, which tells the call in hand when the client is gone."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(asyncio.StreamReader(limit=2**20), engine.serve)
+        self._engine = engine
+        self._call: Call | None = None
+        self._over = False
+
+    def hand(self, call: Call | None) -> None:
+        """Take the call that is in hand from now on."""
+        self._call = call
+        self._tell()
+
+    def eof_received(self) -> bool | None:
+        self._over = True
+        self._tell()
+        return super().eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._over = True
+        self._tell()
+        super().connection_lost(exc)
+
+    def _tell(self) -> None:
+        if self._over and self._call is not None and not self._call.gone.is_set():
+            self._engine.lost += 1
+            self._call.gone.set()
+
+
 class Engine:
     """Serves requests by a script; remembers what it saw."""
 
@@ -111,7 +141,8 @@ class Engine:
 
     async def start(self) -> None:
         self.port = self.port or free_port()
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=2**20)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", self.port)
 
     async def kill(self) -> None:
         assert self._server is not None
@@ -120,7 +151,9 @@ class Engine:
             writer.transport.abort()
         await asyncio.sleep(0)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = writer.transport.get_protocol()
+        assert isinstance(connection, _Connection)
         self.connections += 1
         self._writers.add(writer)
         try:
@@ -138,10 +171,13 @@ class Engine:
                 self.requests.append(request)
                 self.active += 1
                 self.most_active = max(self.most_active, self.active)
+                call = Call(request, reader, writer, asyncio.Event())
+                connection.hand(call)
                 try:
-                    await self._run(Call(request, reader, writer, asyncio.Event()))
+                    await self.script(call)
                 finally:
                     self.active -= 1
+                    connection.hand(None)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         except RuntimeError:
@@ -150,19 +186,6 @@ class Engine:
         finally:
             self._writers.discard(writer)
             writer.transport.abort()
-
-    async def _run(self, call: Call) -> None:
-        async def watch() -> None:
-            while not call.reader.at_eof() and not call.writer.transport.is_closing():
-                await asyncio.sleep(0.001)
-            self.lost += 1
-            call.gone.set()
-
-        watcher = asyncio.create_task(watch())
-        try:
-            await self.script(call)
-        finally:
-            watcher.cancel()
 
 
 async def echo(call: Call) -> None:

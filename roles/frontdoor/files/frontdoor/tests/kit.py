@@ -12,8 +12,10 @@ import inspect
 import json
 import os
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, cast
+from unittest import mock
 
 import uvloop
 from fake_engine import Call as Call
@@ -35,8 +37,7 @@ from frontdoor.http.listener import Listener
 from frontdoor.http.tls import server_context
 from frontdoor.observability.events import EventLog
 
-# What ends a test that hangs, by the real clock. It is none on how fast anything is: no machine is so slow that it takes
-# so long.
+# What ends a test that hangs, by the real clock. It is none on how fast anything is: no machine is so slow.
 LIMIT_S = 120.0
 # The same by the clock of a virtual loop, which makes hours of such a time.
 VIRTUAL_LIMIT_S = 3000.0
@@ -74,7 +75,7 @@ def on_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
                 await test(*args, **kwargs)
 
         loop = VirtualLoop()
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        with mock.patch.object(time, "time", loop.wall_time), asyncio.Runner(loop_factory=lambda: loop) as runner:
             runner.run(limited())
 
     run.__signature__ = inspect.signature(test)  # type: ignore[attr-defined]

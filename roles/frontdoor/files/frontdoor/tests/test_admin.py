@@ -141,8 +141,7 @@ async def test_the_rows_tell_how_slots_are_shared(tmp_path: Path) -> None:
             one = await run.client()
             one.request("POST", "/v1/completions", b"{}", f"Authorization: Bearer s-{name}")
             waiting.append(one)
-            while run.app.first.limiter.active + run.app.first.limiter.queued < len(waiting):
-                await asyncio.sleep(0.001)
+            await run.arrived(len(waiting))
         served, other, _bad = (await client.ask("GET", MODELS, None, KEY)).json["models"]
         assert served["fairness"] == {
             "rejected_per_key_limit": 0,

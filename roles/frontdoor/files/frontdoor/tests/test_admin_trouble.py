@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from admin_kit import KEY, MEMORY, MODELS, RELOAD, admin, detail, profile, states
-from kit import Answer, on_loop
+from kit import Answer, on_loop, until
 
 
 @on_loop
@@ -32,8 +31,7 @@ async def test_a_load_that_failed_is_forgotten_once_it_is_served(tmp_path: Path)
         helper.answer = b"Traceback"
         helper.free.clear()
         client.request("POST", f"{MODELS}/tiny-b/load", b"", KEY)
-        while len(helper.lines) < 2:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(helper.lines) == 2)
         run.write_state(profile={"name": "tiny-b", "served_model_name": "tiny-b"})
         helper.free.set()
         assert (await client.answer()).status == 500
@@ -126,8 +124,7 @@ async def test_a_profile_that_goes_while_it_is_loaded(tmp_path: Path) -> None:
     async with admin(tmp_path) as (_, client, helper):
         helper.free.clear()
         client.request("POST", f"{MODELS}/tiny-b/load", b"", KEY)
-        while not helper.lines:
-            await asyncio.sleep(0.001)
+        await until(lambda: helper.lines)
         (tmp_path / "profiles" / "tiny-b.json").unlink()
         helper.free.set()
         answer = await client.answer()

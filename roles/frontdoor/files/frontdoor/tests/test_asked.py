@@ -137,7 +137,7 @@ def reference(body: dict[str, Any]) -> tuple[int, int]:
     return max(1, prompts(body.get("prompt"))), max(number(body.get("n")), number(body.get("best_of")))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.fixed_dictionaries({}, optional={"n": COUNTS, "best_of": COUNTS, "prompt": PROMPTS | TOKENS, "user": st.text()}),
     st.sampled_from([None, 0, 3]),
@@ -161,7 +161,7 @@ def test_a_body_in_another_encoding_is_not_let_past(coding: str) -> None:
     assert (refusal.status, refusal.code) == (400, "encoding_unsupported")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=60) | st.text(alphabet='{}[],:"\\n u06e1prmt', max_size=60).map(str.encode))
 def test_any_bytes_are_judged(body: bytes) -> None:
     for path in (CHAT, COMPLETIONS, GENERATE):

@@ -183,8 +183,7 @@ async def test_turns_are_fair_between_keys_of_one_address(tmp_path: Path) -> Non
         for number, key in enumerate("ggggm"):
             clients.append(await run.client())
             clients[-1].request("POST", CHAT, b"%d" % number, f"Authorization: Bearer {key}")
-            while run.app.first.limiter.active + run.app.first.limiter.queued <= number:
-                await asyncio.sleep(0.001)
+            await run.arrived(number + 1)
         go.set()
         for client in clients:
             assert (await client.answer()).status == 200

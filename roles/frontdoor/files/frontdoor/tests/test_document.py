@@ -113,7 +113,7 @@ PLAIN = st.text(max_size=60).filter(lambda name: name not in OF_LLM_POOL[CHAT])
 OBJECTS = st.dictionaries(PLAIN | st.just(NAME), VALUES, max_size=6)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(content=OBJECTS, indent=st.sampled_from([None, 0, 2]), ascii_only=st.booleans())
 def test_any_object_keeps_its_meaning(content: dict[str, object], indent: int | None, ascii_only: bool) -> None:
     body = json.dumps(content, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
@@ -146,7 +146,7 @@ ODD = st.recursive(
 NAMES = st.sampled_from(["a", "b", "c"])
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(st.lists(st.tuples(NAMES, ODD), max_size=4), st.booleans())
 def test_what_is_read_is_what_anybody_reads_and_nothing_is_dropped(pairs: list[tuple[str, str]], write: bool) -> None:
     text = " {" + " ,".join(f'"{name}" : {value}' for name, value in pairs) + " } "
@@ -173,7 +173,7 @@ def test_what_is_read_is_what_anybody_reads_and_nothing_is_dropped(pairs: list[t
         assert json.loads(written) == reference
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=60) | st.text(alphabet='{}[]":,\\\\ a1', max_size=60).map(str.encode))
 def test_no_bytes_break_the_reader(body: bytes) -> None:
     content = Document(body).content

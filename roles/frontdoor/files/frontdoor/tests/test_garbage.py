@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit import Bench, Call, bench, on_uvloop
+from kit import Bench, Call, bench, on_uvloop, until
 
 CHAT = "/v1/chat/completions"
 
@@ -73,7 +73,8 @@ async def until_close(call: Call) -> None:
 async def test_requests_and_connections_leave_nothing_behind(tmp_path: Path, script: Any, size: int) -> None:
     async with bench(tmp_path) as run:
         run.engine.script = script
-        gc.collect()
+        # what there is already is not looked at
+        gc.freeze()
         gc.disable()
         try:
             for _ in range(100 if size == 2 else 5):
@@ -89,11 +90,11 @@ async def test_requests_and_connections_leave_nothing_behind(tmp_path: Path, scr
                         assert (await client.ask("GET", "/status")).status == 200
                 client.leave()
             await run.settled()
-            while run.app.connections:
-                await asyncio.sleep(0.001)
+            await until(lambda: not run.app.connections)
             run.app.first.replicas.all[0].pool.drop_idle()
             assert await left_behind(run) == []
         finally:
+            gc.unfreeze()
             gc.enable()
 
 
@@ -101,15 +102,16 @@ async def test_requests_and_connections_leave_nothing_behind(tmp_path: Path, scr
 async def test_an_engine_that_is_not_there_leaves_nothing_behind(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
         await run.engine.kill()
-        gc.collect()
+        # what there is already is not looked at
+        gc.freeze()
         gc.disable()
         try:
             client = await run.client()
             for _ in range(20):
                 assert (await client.chat()).status == 502
             client.leave()
-            while run.app.connections:
-                await asyncio.sleep(0.001)
+            await until(lambda: not run.app.connections)
             assert await left_behind(run) == []
         finally:
+            gc.unfreeze()
             gc.enable()

@@ -41,7 +41,7 @@ def joined(start: bytes, fields: list[tuple[bytes, bytes, bytes, bytes]]) -> byt
 
 
 @given(start=STARTS, fields=FIELDS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @example(b"POST /v1/completions HTTP/1.1\r\n", [(b"Host", b":", b"x", b"\r\n"), (b"Content-Length", b":", b"5", b"\n")])
 def test_what_is_accepted_is_sent_on_as_one_unambiguous_head(
     start: bytes, fields: list[tuple[bytes, bytes, bytes, bytes]]
@@ -66,7 +66,7 @@ def test_what_is_accepted_is_sent_on_as_one_unambiguous_head(
 
 
 @given(fields=FIELDS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_answer_of_the_engine_breaks_the_client_s_connection(
     fields: list[tuple[bytes, bytes, bytes, bytes]],
 ) -> None:

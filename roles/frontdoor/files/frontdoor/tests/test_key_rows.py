@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from kit import Call, Client, Engine, bench, free_port, on_loop
+from kit import Call, Client, Engine, bench, free_port, on_loop, until
 from prometheus_client.parser import text_string_to_metric_families
 
 from frontdoor.cli import serve
@@ -123,8 +123,7 @@ async def test_who_was_turned_away_is_counted_by_key(tmp_path: Path) -> None:
         run.engine.script = hold
         first, second = await run.client(), await run.client()
         first.request("POST", CHAT, b"{}", "Authorization: Bearer s-alice")
-        while not run.app.first.limiter.active:
-            await asyncio.sleep(0.001)
+        await until(lambda: run.app.first.limiter.active)
         for _ in range(3):
             answer = await second.ask("POST", CHAT, b"{}", "Authorization: Bearer s-bob")
             assert (answer.status, answer.json["error"]["code"]) == (503, "busy")

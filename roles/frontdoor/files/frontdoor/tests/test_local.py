@@ -192,8 +192,7 @@ async def test_the_pace_is_the_engines_own_count(tmp_path: Path, monkeypatch: py
             # the loop's clock counts milliseconds
             await asyncio.sleep(0.003)
             vitals.run()
-            while vitals._task is not None:
-                await asyncio.sleep(0.001)
+            await until(lambda: vitals._task is None)
 
         def questions() -> int:
             return sum(request.line.startswith("GET /metrics ") for request in run.engine.requests)

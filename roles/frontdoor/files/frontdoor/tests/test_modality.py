@@ -161,7 +161,7 @@ PARTS = st.recursive(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     st.dictionaries(st.sampled_from(["messages", "input", "system", "metadata", "model"]), PARTS, max_size=4),
     st.sampled_from([None, 0, 3]),

@@ -244,7 +244,7 @@ class TheDoor(RuleBasedStateMachine):
             assert gate.active + turn.permits > gate.limit
 
 
-TheDoor.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TheDoor.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
 TestTheDoor = TheDoor.TestCase
 
 

@@ -177,7 +177,7 @@ def test_the_model_s_name(policy: str, body: str, expected: str) -> None:
         check_sent(result, body, expected)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.dictionaries(
         st.sampled_from(["model", "max_tokens", "max_completion_tokens", "temperature", "chat_template_kwargs", "x"]),

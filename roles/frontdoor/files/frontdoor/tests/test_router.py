@@ -381,7 +381,7 @@ class SeveralDoors(RuleBasedStateMachine):
                     assert self.free(replica) < guest.permits, "there is room, and it waits"
 
 
-SeveralDoors.TestCase.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+SeveralDoors.TestCase.settings = settings(max_examples=300, stateful_step_count=40)
 TestSeveralDoors = SeveralDoors.TestCase
 
 

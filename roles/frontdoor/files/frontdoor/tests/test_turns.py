@@ -112,7 +112,7 @@ class TheDoor(RuleBasedStateMachine):
         assert self.gate.shares() == {key: (waiting[key], held[key]) for key in sorted(waiting | held)}
 
 
-TheDoor.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TheDoor.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
 TestTheDoor = TheDoor.TestCase
 
 

@@ -100,10 +100,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._clock = _Selector()
+        self._behind = time.time() - self._clock.now
         super().__init__(self._clock)
 
     def time(self) -> float:
         return self._clock.now
+
+    def wall_time(self) -> float:
+        """The time of the day that goes with it, in the place of time.time."""
+        return self._behind + self._clock.now
 
     def _make_socket_transport(self, sock: socket.socket, *args: Any, **kwargs: Any) -> Any:
         # as uvloop does, and asyncio only where it made the socket; else the kernel holds bytes back for its own time
