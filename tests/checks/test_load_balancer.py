@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FRONTDOOR = ROOT / "roles" / "frontdoor" / "files" / "frontdoor"
 sys.path.append(str(FRONTDOOR / "tests"))
 
-from kit import Answer, Call, Client, Engine, Hold, changed_state, free_port, on_loop, start_unit  # noqa: E402
+from kit import Answer, Call, Client, Engine, Hold, changed_state, free_port, on_uvloop, start_unit  # noqa: E402
 
 from ansible_collections.arcpro.b70.plugins.module_utils._load_balancer import host as member_host  # noqa: E402
 from ansible_collections.arcpro.b70.plugins.module_utils._load_balancer.dialect import LoadBalancerFault  # noqa: E402
@@ -250,7 +250,7 @@ MANY = {"limits": {"max_active_generations": 32, "queue_timeout_s": 0, "backend_
 ONE_AT_A_TIME = {"limits": {"max_active_generations": 1, "queue_timeout_s": 0, "backend_timeout_s": 60}}
 
 
-@on_loop
+@on_uvloop
 async def test_a_full_host_is_not_seen_and_all_full_is_told_by_a_host(programs: Path, tmp_path: Path) -> None:
     async with fleet(programs, tmp_path, states=[ONE_AT_A_TIME] * 2) as (run, (one, two)):
         hold = Hold()
@@ -272,7 +272,7 @@ async def test_a_full_host_is_not_seen_and_all_full_is_told_by_a_host(programs: 
         direct.leave()
 
 
-@on_loop
+@on_uvloop
 async def test_a_hung_host_costs_no_request(programs: Path, tmp_path: Path) -> None:
     async with fleet(programs, tmp_path, states=[MANY] * 2) as (run, (one, two)):
         one.process.send_signal(signal.SIGSTOP)
@@ -327,7 +327,7 @@ async def streaming(run: Balancer, doors: list[Door]) -> Stream:
     return Stream(client, next(each for each in doors if each.engine.active), end, sent)
 
 
-@on_loop
+@on_uvloop
 async def test_a_host_that_closes_finishes_its_streams(programs: Path, tmp_path: Path) -> None:
     async with fleet(programs, tmp_path) as (run, doors):
         stream = await streaming(run, doors)
@@ -338,7 +338,7 @@ async def test_a_host_that_closes_finishes_its_streams(programs: Path, tmp_path:
         await stream.arrived()
 
 
-@on_loop
+@on_uvloop
 async def test_a_stream_survives_a_reload(programs: Path, tmp_path: Path) -> None:
     async with fleet(programs, tmp_path) as (run, doors):
         stream = await streaming(run, doors)
@@ -352,7 +352,7 @@ async def test_a_stream_survives_a_reload(programs: Path, tmp_path: Path) -> Non
         await becomes(lambda: not run.master.workers().old)
 
 
-@on_loop
+@on_uvloop
 async def test_a_drained_host_gets_nothing_until_it_is_taken_back(programs: Path, tmp_path: Path) -> None:
     async with fleet(programs, tmp_path) as (run, doors):
         stream = await streaming(run, doors)
@@ -389,7 +389,7 @@ async def test_a_drained_host_gets_nothing_until_it_is_taken_back(programs: Path
         await run.in_service(**{name: True})
 
 
-@on_loop
+@on_uvloop
 async def test_a_host_that_is_not_ready_comes_back_later(programs: Path, tmp_path: Path) -> None:
     async with fleet(programs, tmp_path) as (run, (one, _two)):
         member = run.member("h1")
@@ -405,7 +405,7 @@ async def test_a_host_that_is_not_ready_comes_back_later(programs: Path, tmp_pat
         assert soon.told()["summary"] == "h1 gets requests as soon as its health check passes"
 
 
-@on_loop
+@on_uvloop
 async def test_what_is_unknown_or_silent_is_a_warning(programs: Path, tmp_path: Path) -> None:
     async with fleet(programs, tmp_path, count=1) as (run, _doors):
         told = run.member("h9").bring_to("drained", 0, write=True).told()
@@ -418,7 +418,7 @@ async def test_what_is_unknown_or_silent_is_a_warning(programs: Path, tmp_path: 
     assert state_file.read_text().endswith("srv_name\n2 b70 2 h2 127.0.0.1\n")
 
 
-@on_loop
+@on_uvloop
 async def test_no_host_is_an_error_of_the_api(programs: Path, tmp_path: Path) -> None:
     async with fleet(programs, tmp_path) as (run, doors):
         assert (await run.ask("GET", "/ready")).status == 200
@@ -433,7 +433,7 @@ async def test_no_host_is_an_error_of_the_api(programs: Path, tmp_path: Path) ->
         assert (await run.ask("GET", "/health")).json == {"status": "ok"}
 
 
-@on_loop
+@on_uvloop
 async def test_paths_of_one_host_are_not_served(programs: Path, tmp_path: Path) -> None:
     async with fleet(programs, tmp_path, count=1) as (run, (one,)):
         paths = ["/", "/status", "/metrics", "/engine/metrics", "/v1/admin/models", "/v1/%61dmin/models"]
@@ -461,7 +461,7 @@ async def test_paths_of_one_host_are_not_served(programs: Path, tmp_path: Path) 
         assert len(one.engine.requests) == 3
 
 
-@on_loop
+@on_uvloop
 async def test_hosts_know_the_client(programs: Path, tmp_path: Path) -> None:
     async with fleet(programs, tmp_path, count=1) as (run, (one,)):
         local = ("127.0.0.7", 0)
@@ -472,7 +472,7 @@ async def test_hosts_know_the_client(programs: Path, tmp_path: Path) -> None:
         client.leave()
 
 
-@on_loop
+@on_uvloop
 async def test_one_address_cannot_take_all_connections(programs: Path, tmp_path: Path) -> None:
     async with fleet(programs, tmp_path, count=1, max_connections_per_address=3) as (run, _doors):
 
@@ -497,7 +497,7 @@ async def test_one_address_cannot_take_all_connections(programs: Path, tmp_path:
                 await asyncio.sleep(0.05)
 
 
-@on_loop
+@on_uvloop
 async def test_networks_and_keys_are_asked_for(programs: Path, tmp_path: Path) -> None:
     keys = tmp_path / "keys.map"
     digests = {"alice": "sha256:" + hashlib.sha256(KEY.encode()).hexdigest()}
@@ -536,7 +536,7 @@ def certified(folder: Path, name: str) -> Path:
     return certificate
 
 
-@on_loop
+@on_uvloop
 async def test_hosts_with_tls_are_known_by_their_certificates(programs: Path, tmp_path: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
         doors, certificates = [], []
@@ -558,7 +558,7 @@ async def test_hosts_with_tls_are_known_by_their_certificates(programs: Path, tm
 
 
 @pytest.mark.parametrize("sticky", ["header", "user", "key"])
-@on_loop
+@on_uvloop
 async def test_a_session_stays_on_its_host(programs: Path, tmp_path: Path, sticky: str) -> None:
     def asked_in(session: int) -> tuple[list[str], bytes]:
         fields = {"header": [f"X-Session-Id: {session}"], "key": [f"Authorization: Bearer {session}"], "user": []}
@@ -605,7 +605,7 @@ def serving(name: str, *aliases: str) -> dict[str, Any]:
     return {"profile": {"name": name, "served_model_name": name}, "request": {"model_aliases": list(aliases)}}
 
 
-@on_loop
+@on_uvloop
 async def test_a_request_goes_where_its_model_is(programs: Path, tmp_path: Path) -> None:
     states = [serving("tiny-a", "chat"), serving("tiny-b"), serving("tiny-b", "chat")]
     async with fleet(programs, tmp_path, states=states, models=MODELS) as (run, doors):
@@ -641,7 +641,7 @@ async def test_a_request_goes_where_its_model_is(programs: Path, tmp_path: Path)
         assert await served_by({"model": "tiny-b"}) == {"h2"}
 
 
-@on_loop
+@on_uvloop
 async def test_requests_without_a_model_go_to_the_default(programs: Path, tmp_path: Path) -> None:
     states = [serving("tiny-a"), serving("tiny-b")]
     models: list[tuple[str, ...]] = [("tiny-a",), ("tiny-b",)]
@@ -650,7 +650,7 @@ async def test_requests_without_a_model_go_to_the_default(programs: Path, tmp_pa
         assert two.asked == 1
 
 
-@on_loop
+@on_uvloop
 async def test_bodies_beyond_the_buffer_pass_once(programs: Path, tmp_path: Path) -> None:
     size = SETTINGS["buffer_size"]
     async with fleet(programs, tmp_path, states=[ONE_AT_A_TIME] * 2) as (run, (one, two)):
@@ -671,7 +671,7 @@ async def test_bodies_beyond_the_buffer_pass_once(programs: Path, tmp_path: Path
         assert json.loads((one.engine.requests + two.engine.requests)[-1].body)
 
 
-@on_loop
+@on_uvloop
 async def test_a_model_behind_the_buffer_is_asked_for(programs: Path, tmp_path: Path) -> None:
     size = SETTINGS["buffer_size"]
     states = [serving("tiny-a"), serving("tiny-b")]
@@ -684,7 +684,7 @@ async def test_a_model_behind_the_buffer_is_asked_for(programs: Path, tmp_path: 
         assert (refused.status, refused.json["error"]["code"]) == (413, "body_too_large")
 
 
-@on_loop
+@on_uvloop
 async def test_metrics_are_on_an_address_of_their_own(programs: Path, tmp_path: Path) -> None:
     async with fleet(programs, tmp_path) as (run, _doors):
         client = Client(*await asyncio.open_connection("127.0.0.1", run.metrics_port))

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "roles" / "frontdoor" / "files" / "frontdoor" / "tests"))
 
 from admin_kit import write_keys  # noqa: E402
-from kit import Bench, Call, Client, Script, bench, free_port, on_loop, until  # noqa: E402
+from kit import Bench, Call, Client, Script, bench, free_port, on_uvloop, until  # noqa: E402
 
 EXAMPLES = ROOT / "docs" / "examples"
 NAME = "models.example.com"
@@ -196,7 +196,7 @@ def request(method: str, path: str, body: bytes = b"", *fields: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", PROXIES)
-@on_loop
+@on_uvloop
 async def test_each_event_arrives_by_itself(place: Place, name: str) -> None:
     async with before(place, name) as (run, client):
         arrived = asyncio.Event()
@@ -218,7 +218,7 @@ async def test_each_event_arrives_by_itself(place: Place, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROXIES)
-@on_loop
+@on_uvloop
 async def test_what_the_frontdoor_says_itself_arrives(place: Place, name: str) -> None:
     async with before(place, name, state={"open": False, "phase": "stopped"}) as (_frontdoor, client):
         client.send(request("POST", CHAT, b"{}"))
@@ -228,7 +228,7 @@ async def test_what_the_frontdoor_says_itself_arrives(place: Place, name: str) -
 
 
 @pytest.mark.parametrize("name", PROXIES)
-@on_loop
+@on_uvloop
 async def test_large_bodies_pass(place: Place, name: str) -> None:
     async with before(place, name) as (run, client):
         body = json.dumps({"x": "y" * 3_000_000}).encode()
@@ -252,7 +252,7 @@ async def tokens(call: Call) -> None:
 
 @pytest.mark.parametrize("script", [nothing, tokens], ids=["before the first token", "between tokens"])
 @pytest.mark.parametrize("name", PROXIES)
-@on_loop
+@on_uvloop
 async def test_a_client_that_leaves_ends_its_generation(place: Place, name: str, script: Script) -> None:
     async with before(place, name) as (run, client):
         run.engine.script = script
@@ -266,7 +266,7 @@ async def test_a_client_that_leaves_ends_its_generation(place: Place, name: str,
 
 
 @pytest.mark.parametrize("name", ["nginx", "haproxy", "caddy"])
-@on_loop
+@on_uvloop
 async def test_who_comes_through_it_needs_a_key_to_look(place: Place, name: str) -> None:
     keys = {"keys_file": write_keys(place.folder / "keys.toml", alice="s-alice")}
     async with before(place, name, auth=keys) as (_frontdoor, client):
