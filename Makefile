@@ -9,6 +9,8 @@ SHELL := /bin/bash
 PYTHON ?= /usr/bin/python3
 # How many lab hosts there are to be at least; without it what there is, else one.
 HOSTS ?=
+# With RECORD=1 the steps that pass are recorded in tests/record.json.
+WRITE := $(if $(RECORD),--record)
 
 export PYTHON
 export LC_ALL := C.UTF-8
@@ -18,9 +20,10 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export UV_SYSTEM_CERTS := true
 
 LAB := $(PYTHON) tests/lab/lab.py
-STEPS := lint unit checks sanity scenarios molecule choice lab engines fleet vendor bare promotion source weights kinds slots nodes watched exhaustive
+STEPS := lint unit frontdoor checks page sanity molecule scenarios \
+  interpreted fresh sanity-all lab engines fleet vendor bare promotion source weights kinds slots nodes watched exhaustive
 
-.PHONY: help demo test endurance bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs chat site changelog lock build clean
+.PHONY: help demo test release endurance bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs chat site changelog lock build clean
 
 help: ## this list
 	@echo "make TARGET; the ones to start with are demo and test"
@@ -32,10 +35,15 @@ demo: prerequisites venv ## a lab host from nothing to a verified model, and a c
 	ansible-playbook -i inventory/lab.yml site.yml
 	python tests/demo.py
 
-test: prerequisites venv ## the steps from lint to lab, in two lanes at once
+test: prerequisites venv ## the steps from lint to scenarios, in three lanes at once; what is due, as far as there is time
 	@python tests/tools/torch_source.py
 	sh tests/tools/browser.sh
-	python tests/run.py
+	python tests/run.py $(WRITE)
+
+release: prerequisites venv ## make test, and all steps of the release that are due; takes up to a day
+	@python tests/tools/torch_source.py
+	sh tests/tools/browser.sh
+	python tests/run.py --release
 
 prerequisites: ## install or name what this machine needs (root on Debian or Ubuntu)
 	@sh tests/tools/prerequisites.sh
@@ -55,27 +63,31 @@ lab-status: ## what the lab is made of now
 	@$(LAB) status
 
 lint: ## ruff, mypy, yamllint, ansible-lint (profile production), changelog
-unit: ## pure logic, in milliseconds
+unit: ## pure logic, in milliseconds; the verification of engines over HTTP
+frontdoor: ## the frontdoor on loopback, compiled as on most hosts
+page: ## the frontdoor's page in a browser
 checks: ## the rules of the house, and the built tarball
-sanity: ## ansible-test sanity
-lab: ## the lab itself: hosts that are broken on purpose and repaired
-scenarios: ## one in three of the faults, crashes and reboots in the phases of a switch, on real hosts with a simulated engine
-molecule: ## real hosts: converge, idempotence, verify, switches that must fail
-choice: ## a bare host: the profile decides the stack, or is refused, before anything is installed
-engines: ## not in `make test`: every shipped profile against the command lines of the real vLLM releases that stacks pin
-fleet: ## not in `make test`: rollouts and their rollbacks, on four real hosts with a simulated engine
-vendor: ## not in `make test`: driver and compiler on a bare host, from the vendors as the lab plays them
-bare: ## not in `make test`: bare hosts with one, two and four cards become a served model, with nothing set but a mirror
-promotion: ## not in `make test`: a benchmark and a promotion of a served model, also of plays that are killed
-source: ## not in `make test`: a stack from source and a mirror, on hosts that reach nothing else
-weights: ## not in `make test`: downloads from the lab's hub, and weights that hosts take from each other
-kinds: ## not in `make test`: llama.cpp from its sources and engines from images out of a registry on a host, and switches between all of them
-slots: ## not in `make test`: several models on a host, and a model that runs on another host
-nodes: ## not in `make test`: two and three hosts that serve one model on the real engine
-watched: ## not in `make test`: the watchdog and the role monitoring beside the real engine
-exhaustive: ## not in `make test`: all scenarios; takes hours
+sanity: ## ansible-test sanity for the plugins that changed
+molecule: ## a real host with the real engine: bare, converged, switches that must pass or fail
+scenarios: ## a real host with a simulated engine: faults, kills and reboots in each phase of a switch
+interpreted: ## release: all tests of the frontdoor, interpreted
+fresh: ## release: new examples for each property, and what is seldom broken
+sanity-all: ## release: ansible-test sanity for everything
+lab: ## release: the lab itself: hosts that are broken on purpose and repaired
+engines: ## release: every shipped profile against the command lines of the real vLLM releases that stacks pin
+fleet: ## release: rollouts and their rollbacks, on four real hosts with a simulated engine
+vendor: ## release: driver and compiler on a bare host, from the vendors as the lab plays them
+bare: ## release: bare hosts with one, two and four cards become a served model, with nothing set but a mirror
+promotion: ## release: a benchmark and a promotion on the real engine, a kill of it, and models that think
+source: ## release: a stack from source and a mirror, on hosts that reach nothing else
+weights: ## release: downloads from the lab's hub, and weights that hosts take from each other
+kinds: ## release: llama.cpp from its sources and engines from images on a host, and switches between all of them
+slots: ## release: several models on a host, and a model that runs on another host
+nodes: ## release: two and three hosts that serve one model on the real engine
+watched: ## release: the watchdog and the role monitoring beside the real engine
+exhaustive: ## release: all scenarios; takes hours
 $(STEPS): venv
-	@python tests/run.py $@
+	@python tests/run.py $(WRITE) $@
 
 endurance: venv ## the frontdoor's trials in full size; takes hours, its results are recorded in tests/load/README.md
 	@python tests/load/endure.py all

@@ -11,9 +11,22 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
-LIMIT_S = 120.0
+# For whatever a test waits for: no machine is so slow, and what hangs is found all the same.
+LIMIT_S = 600.0
+T = TypeVar("T")
+
+
+def wait_for(look: Callable[[], T], what: str, every_s: float = 0.03) -> T:
+    """Return the first true result of ``look``; ``what`` is missing where none comes."""
+    until = time.monotonic() + LIMIT_S
+    while not (found := look()):
+        assert time.monotonic() < until, f"not within {LIMIT_S:g} s: {what}"
+        time.sleep(every_s)
+    return found
 
 
 def free_port() -> int:
@@ -43,10 +56,7 @@ def kill_tree(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
 
 def assert_ends(pid_file: Path) -> None:
     """Assert that the process ends whose number is in a file; one that never began wrote none."""
-    until = time.monotonic() + LIMIT_S
-    while pid_file.exists() and _lives(pid_file.read_text().strip()):
-        assert time.monotonic() < until, f"process {pid_file.read_text()} lives on"
-        time.sleep(0.05)
+    wait_for(lambda: not (pid_file.exists() and _lives(pid_file.read_text().strip())), f"the end of {pid_file}")
 
 
 def _lives(pid: str) -> bool:

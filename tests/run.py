@@ -267,13 +267,13 @@ STEPS: dict[str, Step] = {
         (
             pytest(
                 "exhaustive-scenarios",
-                *("-n2", "--dist=worksteal", "-m", "scenario and not kinds", "tests/scenarios"),
+                *("-m", "scenario and not kinds", "tests/scenarios"),
                 limit_s=14400,
             ),
             # Their hosts can run containers, so they have a lab of their own.
             pytest(
                 "exhaustive-kinds",
-                *("-n2", "--dist=worksteal", "-m", "kinds", "tests/scenarios"),
+                *("-m", "kinds", "tests/scenarios"),
                 env=["B70_SCENARIOS_LAB=simkinds"],
                 limit_s=7200,
             ),

@@ -8,8 +8,9 @@ A verified model is served, or nothing is and clients are told why.
 
 from __future__ import annotations
 
+from machine import wait_for
 from scenarios.recording import ask, status
-from scenarios.rig import Rig, names_of, wait_for
+from scenarios.rig import Rig, names_of
 
 
 def assert_serves(rig: Rig, *profiles: str) -> str:
@@ -40,7 +41,7 @@ def wait_served(rig: Rig, before: str) -> None:
         state = rig.state()
         return bool(state.get("open")) and state["engine"]["invocation_id"] not in ("", before)
 
-    wait_for(lambda: again() and status(rig)["open"], 120, "it is served again")
+    wait_for(lambda: again() and status(rig)["open"], "it is served again")
     rig.wait_settled()
 
 
@@ -78,7 +79,7 @@ def assert_two_states(rig: Rig) -> str | None:
     def settled() -> bool:
         return status(rig)["phase"] in ("serving", "failed", "stopped")
 
-    wait_for(settled, 120, "the slot is in neither of its two states")
+    wait_for(settled, "the slot is in neither of its two states")
     if status(rig)["open"]:
         return assert_serves(rig, *_known(rig))
     assert_stopped(rig)

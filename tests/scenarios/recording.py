@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from scenarios.rig import STATE_FILE, Rig, wait_for
+from machine import wait_for
+from scenarios.rig import STATE_FILE, Rig
 
 QUESTION = "Who are you?"
 # A switch has the time until the frontdoor has read a new state file, which takes a busy machine a moment.
@@ -165,7 +166,7 @@ class Watch:
 
     def begin(self) -> Recording:
         """Return a recording of what is asked from now on; the state in force is part of it. Each client has asked."""
-        wait_for(self._one_state, ANSWER_S, "host, witness and frontdoor have one state")
+        wait_for(self._one_state, "host, witness and frontdoor have one state")
         with self._change:
             now = time.time()
             self._now = Recording(versions=self._now.during(now - READ_S, now), began=now)

@@ -16,13 +16,14 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from labkit import hosts
 from labkit.layout import Lab, State, read_pid
+from machine import wait_for
 
 SIM_DIR = "/run/b70-sim"
 STATE_FILE = "run/b70/main/state.json"
@@ -34,19 +35,7 @@ PREFIX = "b70-slot-main-"
 CORE = b"VLLM::EngineCore"
 ENGINES = re.compile(rb"venv/bin/(vllm|llama-server)(?! keeper)|/haproxy ")
 PODMAN = b"/usr/bin/podman"
-T = TypeVar("T")
 WANTS = "etc/systemd/system/multi-user.target.wants"
-
-
-def wait_for(look: Callable[[], T], limit_s: float, what: str, every_s: float = 0.03) -> T:
-    """Return the first true result of ``look``."""
-    until = time.monotonic() + limit_s
-    while True:
-        found = look()
-        if found:
-            return found
-        assert time.monotonic() < until, f"not within {limit_s:g} s: {what}"
-        time.sleep(every_s)
 
 
 @dataclass(frozen=True)
@@ -93,7 +82,7 @@ class Rig:
 
     def find_leader(self) -> None:
         """Look again for the host's first process: it is another one after a boot."""
-        self.leader = wait_for(lambda: _first_process(self._supervisor()), 90, f"{self.host.name} runs")
+        self.leader = wait_for(lambda: _first_process(self._supervisor()), f"{self.host.name} runs")
 
     # What is read
 
@@ -236,25 +225,23 @@ class Rig:
             first = _first_process(self._supervisor())
             return 0 if first == before else first
 
-        self.leader = wait_for(another, 180, "the host is back", 0.1)
+        self.leader = wait_for(another, "the host is back", 0.1)
 
     def lose_power(self) -> None:
         """Everything on the host ends at once; then it boots."""
         os.kill(self.leader, signal.SIGKILL)
-        wait_for(lambda: not hosts.running(self.host), 60, "the host is down")
+        wait_for(lambda: not hosts.running(self.host), "the host is down")
         hosts.boot(self.lab, self.host)
         self.find_leader()
 
     def wait_booted(self) -> None:
         """Wait until the boot is done and the host's own verification has run in it."""
-        wait_for(
-            lambda: self.run("systemctl", "is-system-running").output.strip() in ("running", "degraded"), 180, "booted"
-        )
+        wait_for(lambda: self.run("systemctl", "is-system-running").output.strip() in ("running", "degraded"), "booted")
 
         def verified() -> bool:
             return bool(self.must("systemctl", "show", "--value", "--property=ExecMainExitTimestamp", SETTLE).strip())
 
-        wait_for(verified, 180, f"{SETTLE} has run")
+        wait_for(verified, f"{SETTLE} has run")
         self.wait_settled()
 
     def _supervisor(self) -> int:
@@ -262,14 +249,14 @@ class Rig:
 
     # Known states
 
-    def wait_settled(self, limit_s: float = 120) -> None:
+    def wait_settled(self) -> None:
         """Wait until the host's own verification has nothing to do, and is not about to."""
 
         def idle() -> bool:
             shown = self.must("systemctl", "show", "--property=ActiveState,Job", SETTLE)
             return shown.split() in (["ActiveState=inactive", "Job="], ["ActiveState=failed", "Job="])
 
-        wait_for(idle, limit_s, f"{SETTLE} is done", 0.15)
+        wait_for(idle, f"{SETTLE} is done", 0.15)
 
     def wipe(self) -> None:
         """Make the host what it is before its first model: nothing runs, boots, is served or remembered."""
@@ -283,7 +270,7 @@ class Rig:
             " /etc/b70-vllm-slot/current.env /run/b70/main/*.json*; true"
         )
         self.must("sh", "-c", script)
-        wait_for(lambda: not list(self.engines()), 60, "all engines have ended")
+        wait_for(lambda: not list(self.engines()), "all engines have ended")
 
     def serve(self, profile: str, *faults: str, **values: float) -> None:
         """Have the profile served, verified, by an engine with these faults, and nothing else remembered."""

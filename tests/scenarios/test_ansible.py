@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from machine import kill_tree
+from machine import kill_tree, wait_for
 from scenarios.outcome import assert_serves, loading
 from scenarios.recording import Recording
-from scenarios.rig import Rig, wait_for
+from scenarios.rig import Rig
 
 pytestmark = pytest.mark.scenario
 Begin = Callable[[], Recording]
@@ -58,7 +58,7 @@ def play(
 
 
 def wait_loading(rig: Rig) -> None:
-    wait_for(lambda: loading(rig), 300, "the engine loads")
+    wait_for(lambda: loading(rig), "the engine loads")
 
 
 def test_a_play_that_is_killed_does_not_end_the_switch(rig: Rig, recorded: Begin) -> None:

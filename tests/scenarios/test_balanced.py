@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
+from machine import wait_for
 from scenarios.outcome import assert_serves
 from scenarios.recording import ANSWER_S, Answer, ask
-from scenarios.rig import Rig, wait_for
+from scenarios.rig import Rig
 
 pytestmark = pytest.mark.fleet
 HERE = Path(__file__).resolve().parent
@@ -135,7 +136,7 @@ def test_a_rollout_under_load_loses_no_request(balanced: Balanced) -> None:
     for rig in balanced.members:
         rig.have("sim-a")
         rig.tell("sim-b", load_s=LOAD_S)
-    wait_for(lambda: balanced.ask(stream=False).status == 200, 60, "the load balancer has a host")
+    wait_for(lambda: balanced.ask(stream=False).status == 200, "the load balancer has a host")
     with balanced.steady_load() as answers:
         code, said = balanced.play("rollout.yml", profile="sim-b", waves="1,1,1", b70_target="b70_behind", **GATE)
     assert code == 0, said
@@ -151,11 +152,11 @@ def test_a_frontdoor_that_hangs_is_out_before_clients_see_it(balanced: Balanced)
     hung = balanced.members[1]
     unit = ("systemctl", "kill", "b70-openai-frontdoor.service")
     with balanced.steady_load() as answers:
-        wait_for(lambda: len(answers) > 20, 60, "clients are answered")
+        wait_for(lambda: len(answers) > 20, "clients are answered")
         hung.must(*unit, "--signal=STOP")
         try:
             begun = len(answers)
-            wait_for(lambda: len(answers) > begun + 60, 120, "clients are answered while one host hangs")
+            wait_for(lambda: len(answers) > begun + 60, "clients are answered while one host hangs")
         finally:
             hung.must(*unit, "--signal=CONT")
     # What the hung host had begun ends when it goes on; nothing that came after it waited for that.

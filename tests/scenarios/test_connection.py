@@ -18,9 +18,10 @@ from threading import Thread
 
 import pytest
 
+from machine import wait_for
 from scenarios.outcome import assert_serves, loading
 from scenarios.recording import Recording
-from scenarios.rig import Rig, wait_for
+from scenarios.rig import Rig
 from scenarios.test_ansible import HERE, LOAD_S, ROOT, wait_loading
 
 pytestmark = pytest.mark.scenario
@@ -149,9 +150,9 @@ def test_a_play_without_its_host_has_the_result_soon_after_it_is_back(
     wait_loading(rig)
     with dropped(rig):
         rig.wait_settled()
-        wait_for(lambda: rig.attempts_open() == [], 300, "the switch has ended on its host")
+        wait_for(lambda: rig.attempts_open() == [], "the switch has ended on its host")
         assert play.process.poll() is None, play.said
-        wait_for(lambda: "connection lost" in play.said, NOTICED_S, "the play notices that its host does not answer")
+        wait_for(lambda: "connection lost" in play.said, "the play notices that its host does not answer")
     flows = time.monotonic()
     found = play.end(PICKED_UP_S)
     print(f"the play ended {time.monotonic() - flows:.1f} s after the first packet")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from machine import kill_tree
+from machine import kill_tree, wait_for
 from scenarios.outcome import assert_serves
-from scenarios.rig import SIM_DIR, Rig, wait_for
+from scenarios.rig import SIM_DIR, Rig
 from scenarios.test_ansible import SSH_SESSION, Begin, play, start_play
 from unit import contracts
 
@@ -102,12 +102,12 @@ def test_a_play_that_is_killed_leaves_the_search_to_its_host(rig: Rig, recorded:
     tell_room(rig, load_s=2)
     recorded()
     with start_play(rig, "sim-b", *WORDS, playbook=PLAYBOOK) as process:
-        wait_for(lambda: runs(rig) and trials(rig) > 0, 300, "the first trial")
+        wait_for(lambda: runs(rig) and trials(rig) > 0, "the first trial")
         kill_tree(process)
         process.communicate(timeout=120)
     rig.must("sh", "-c", SSH_SESSION)
     assert runs(rig), "the search ended with the play"
-    wait_for(lambda: not runs(rig), 300, "the search has ended")
+    wait_for(lambda: not runs(rig), "the search has ended")
     rig.wait_settled()
     assert_serves(rig, "sim-a")
     code, said = play(rig, "sim-b", *WORDS, playbook=PLAYBOOK)
@@ -122,7 +122,7 @@ def test_the_same_command_joins_the_search_under_way(rig: Rig, recorded: Begin) 
     recorded()
     before = len(searches(rig))
     with start_play(rig, "sim-b", *WORDS, playbook=PLAYBOOK) as process:
-        wait_for(lambda: runs(rig) and trials(rig) > 0, 300, "the first trial")
+        wait_for(lambda: runs(rig) and trials(rig) > 0, "the first trial")
         code, refused = play(rig, "sim-b", *WORDS, "-e", "sequences=32", playbook=PLAYBOOK)
         assert code != 0
         assert "under way, with sequences 64, not 32" in refused, refused
@@ -142,7 +142,7 @@ def test_a_search_that_is_killed_is_settled_by_its_host(rig: Rig, recorded: Begi
     tell_room(rig, load_s=2)
     recorded()
     with start_play(rig, "sim-b", *WORDS, playbook=PLAYBOOK) as process:
-        wait_for(lambda: runs(rig) and trials(rig) > 0, 300, "the first trial")
+        wait_for(lambda: runs(rig) and trials(rig) > 0, "the first trial")
         rig.must("systemctl", "kill", "--signal=KILL", UNIT)
         output, _none = process.communicate(timeout=600)
     assert process.returncode != 0, output

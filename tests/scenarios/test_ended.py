@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
+from machine import wait_for
 from scenarios.outcome import assert_serves, assert_stopped
 from scenarios.recording import Recording
-from scenarios.rig import CTL, SETTLE, Rig, wait_for
+from scenarios.rig import CTL, SETTLE, Rig
 from scenarios.test_ansible import play
 from scenarios.test_crashes import kill_at
 
@@ -28,12 +29,12 @@ def test_a_key_that_ends_the_command_leads_back_also_when_it_is_pressed_again(ri
     rig.tell("sim-b", load_s=LOAD_S)
     recorded()
     with rig.popen("setsid", "--wait", CTL, "switch", "sim-b", "--json") as process:
-        wait_for(lambda: '"to": "sim-b"' in json.dumps(rig.state()), 120, "the switch works")
-        wait_for(lambda: '"health"' in rig.read(PROGRESS), 120, "the engine loads")
+        wait_for(lambda: '"to": "sim-b"' in json.dumps(rig.state()), "the switch works")
+        wait_for(lambda: '"health"' in rig.read(PROGRESS), "the engine loads")
         pid = json.loads(rig.read(PROGRESS).splitlines()[0])["pid"]
         press = ("sh", "-c", f"kill -INT -{pid}")
         rig.must(*press)
-        wait_for(lambda: '"back"' in rig.read(PROGRESS), 120, "the way back has begun")
+        wait_for(lambda: '"back"' in rig.read(PROGRESS), "the way back has begun")
         while process.poll() is None and '"event": "end"' not in rig.read(PROGRESS):
             rig.run(*press)
         output, errors = process.communicate(timeout=300)
@@ -69,9 +70,9 @@ def test_a_settling_run_that_is_killed_is_begun_anew(rig: Rig, recorded: Begin) 
     rig.tell("sim-b", load_s=LOAD_S)
     recorded()
     kill_at(rig, "health", "forward", "begin", "switch", "sim-b")
-    wait_for(lambda: (rig.state().get("switch") or {}).get("to") == "sim-a", 120, "the host settles it")
+    wait_for(lambda: (rig.state().get("switch") or {}).get("to") == "sim-a", "the host settles it")
     rig.must("systemctl", "kill", "--signal=KILL", SETTLE)
-    wait_for(lambda: rig.state().get("open"), 120, "a model is served")
+    wait_for(lambda: rig.state().get("open"), "a model is served")
     rig.wait_settled()
     assert_serves(rig, "sim-a")
 

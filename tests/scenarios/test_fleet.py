@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
+from machine import wait_for
 from scenarios.outcome import assert_serves
-from scenarios.rig import Rig, wait_for
+from scenarios.rig import Rig
 
 pytestmark = pytest.mark.fleet
 HERE = Path(__file__).resolve().parent
@@ -261,9 +262,7 @@ def test_a_timer_on_a_control_host_recycles_another_host(hosts: Fleet, control: 
     try:
         before = first.facts().invocation
         started = [control.popen("systemctl", "start", SERVICE) for _number in range(2)]
-        users = wait_for(
-            lambda: control.run("pgrep", "-u", "b70-recycle", "-f", "ansible-playbook").output, 60, "it runs"
-        )
+        users = wait_for(lambda: control.run("pgrep", "-u", "b70-recycle", "-f", "ansible-playbook").output, "it runs")
         assert users
         for process in started:
             output, errors = process.communicate(timeout=300)

@@ -22,8 +22,9 @@ from typing import Any
 
 import pytest
 
+from machine import wait_for
 from scenarios.outcome import assert_serves, loading
-from scenarios.rig import Rig, wait_for
+from scenarios.rig import Rig
 
 pytestmark = pytest.mark.scenario
 HERE = Path(__file__).resolve().parent
@@ -210,7 +211,7 @@ def test_an_upgrade_lets_streams_end_and_nobody_find_a_closed_door(door: HostFro
         stream, poll = Stream(door), Poll(door)
         with ThreadPoolExecutor(1) as pool:
             upgrade = pool.submit(door.must, {}, source=source)
-            wait_for(lambda: poll.seen[STOPPING] > 20 or upgrade.done(), 450, "the old process stops")
+            wait_for(lambda: poll.seen[STOPPING] > 20 or upgrade.done(), "the old process stops")
             assert not upgrade.done(), f"it did not wait for the stream: {upgrade.result()}"
             meanwhile = set(poll.seen)
             door.rig.tell("sim-a")
@@ -285,16 +286,16 @@ def test_keys_that_cannot_be_read_are_refused_before_anything_changes(door: Host
     # a revoked key
     said = door.must({"frontdoor_api_keys": {"team.carol": keys["team.carol"]}}, "-vvv")
     assert digest("of-carol")[7:] not in said
-    wait_for(lambda: door.served("of-alice") == 401, 60, "alice's key is revoked")
+    wait_for(lambda: door.served("of-alice") == 401, "alice's key is revoked")
     assert door.served("of-carol") == 200
     # somebody else wrote the file: said loudly, and the role puts it right
     was = door.process()
     door.rig.write(f"{CONFIG}/keys.toml", '[keys]\nbob = "raw-secret"\n')
     door.rig.must("chgrp", "b70-frontdoor", f"{CONFIG}/keys.toml")
-    wait_for(lambda: "'bob'" in door.about()["keys_error"], 60, "the wrong file is told of")
+    wait_for(lambda: "'bob'" in door.about()["keys_error"], "the wrong file is told of")
     assert door.served("of-carol") == 200
     door.must({"frontdoor_api_keys": {"team.carol": keys["team.carol"]}})
-    wait_for(lambda: door.about()["keys_error"] == "", 60, "the file is right again")
+    wait_for(lambda: door.about()["keys_error"] == "", "the file is right again")
     assert door.process() == was
 
 
@@ -401,12 +402,12 @@ def test_models_are_loaded_and_unloaded_by_the_slots_own_command(door: HostFront
     door.rig.tell("sim-b", load_s=LOAD_S)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(change, "sim-b", "load")
-        wait_for(lambda: loading(door.rig), 120, "the model loads")
+        wait_for(lambda: loading(door.rig), "the model loads")
         assert change("sim-b", "load") == (200, "loading")
         assert change("sim-b", "unload") == change("sim-a", "load") == (409, "model_loading")
         door.rig.must("systemctl", "restart", UNIT)
         assert waiting.result() == (503, "stopping")
-    wait_for(lambda: change("sim-b", "load") == (200, "loaded"), 120, "the load ends")
+    wait_for(lambda: change("sim-b", "load") == (200, "loaded"), "the load ends")
     door.rig.wait_settled()
     assert_serves(door.rig, "sim-b")
     judged = door.rig.run("systemctl", "list-units", "--failed", "--no-legend", "b70-slot-admin@*")
@@ -436,7 +437,7 @@ def test_it_is_removed_and_nothing_else_and_made_again(door: HostFrontdoor) -> N
     door.unchanged(absent)
     foreign.unlink()
     door.must({})
-    wait_for(lambda: door.served() == 200, 120, "it serves again")
+    wait_for(lambda: door.served() == 200, "it serves again")
 
 
 @pytest.mark.exhaustive
@@ -451,5 +452,5 @@ def test_a_first_installation_that_does_not_come_up_fails_plainly(door: HostFron
     assert "There is nothing to go back to: no version before is known to have served here. Put right" in said
     assert "serves again" not in said
     door.must({})
-    wait_for(lambda: door.served() == 200, 120, "it serves")
+    wait_for(lambda: door.served() == 200, "it serves")
     door.unchanged({})

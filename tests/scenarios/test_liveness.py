@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from scenarios.rig import Rig, wait_for
+from machine import wait_for
+from scenarios.rig import Rig
 
 pytestmark = pytest.mark.scenario
 UNIT = "b70-watch-main.service"
@@ -25,7 +26,6 @@ PROFILE = "etc/b70-vllm-slot/profiles/sim-a.json"
 PATIENCE_S = 180
 READ = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=5).read()"
 LIMIT_S = 4 * PATIENCE_S
-IDLE_S = 300  # the clients of other tests ask on, and every other look falls on an answer to them
 # How long a prefill crawls; for endurance give more.
 CRAWL_S = float(os.environ.get("B70_CRAWL_S", 3 * PATIENCE_S))
 
@@ -85,10 +85,10 @@ def under_load(rig: Rig) -> Iterator[Clients]:
     """Three clients are in the middle of their streams, and two wait for the end of their prompts."""
     clients = Clients(rig)
     clients.ask(3, stream=True)
-    wait_for(lambda: len(clients.tokens) > 6, 60, "three streams have begun")
+    wait_for(lambda: len(clients.tokens) > 6, "three streams have begun")
     rig.tell_running("sim-a", "crawl")
     clients.ask(2, stream=False)
-    wait_for(lambda: verdicts(rig) == ["busy"], 60, "the engine is seen to be busy")
+    wait_for(lambda: verdicts(rig) == ["busy"], "the engine is seen to be busy")
     yield clients
     clients.gone()
 
@@ -135,11 +135,11 @@ def liveness(rig: Rig, **settings: Any) -> Iterator[None]:
 def test_the_watchdog_runs_on_a_host_that_serves(rig: Rig) -> None:
     rig.have("sim-a")
     assert rig.must("systemctl", "is-active", UNIT).strip() == "active"
-    wait_for(lambda: verdicts(rig) == ["idle"], IDLE_S, "the engine is seen to be idle")
+    wait_for(lambda: verdicts(rig) == ["idle"], "the engine is seen to be idle")
     with urllib.request.urlopen(f"{rig.url}/metrics", timeout=10) as answer:
         assert 'b70_frontdoor_engine_wedged{slot="main",replica="0"} 0' in answer.read().decode()
     rig.must("systemctl", "kill", "--signal=KILL", UNIT)
-    wait_for(lambda: rig.run("systemctl", "is-active", UNIT).output.strip() == "active", 60, "it is started again")
+    wait_for(lambda: rig.run("systemctl", "is-active", UNIT).output.strip() == "active", "it is started again")
 
 
 @pytest.mark.exhaustive
@@ -153,15 +153,15 @@ def test_an_engine_that_stands_still(rig: Rig, policy: str) -> None:
             core = rig.core()
             os.kill(core, signal.SIGSTOP)
             rig.tell_running("sim-a")  # the prompts end, but for a core that does it
-            wait_for(lambda: actions(rig) == [policy], LIMIT_S, "the watchdog acts")
+            wait_for(lambda: actions(rig) == [policy], "the watchdog acts")
             before = len(clients.tokens)
             if policy == "restart":
-                wait_for(lambda: (told(rig)["action"] or {}).get("outcome"), LIMIT_S, "the engine is settled")
-                wait_for(lambda: verdicts(rig) and "wedged" not in verdicts(rig), 60, "the next look")
+                wait_for(lambda: (told(rig)["action"] or {}).get("outcome"), "the engine is settled")
+                wait_for(lambda: verdicts(rig) and "wedged" not in verdicts(rig), "the next look")
             else:
                 is_green(rig)
                 assert len(clients.tokens) == before
-                wait_for(lambda: verdicts(rig) == ["wedged"], 60, "the next look")
+                wait_for(lambda: verdicts(rig) == ["wedged"], "the next look")
             state = rig.state()
             assert rig.ctl("status", "--json").data["engine"]["healthy"]
             assert state["open"] is (policy != "close")
@@ -172,11 +172,11 @@ def test_an_engine_that_stands_still(rig: Rig, policy: str) -> None:
                 assert (state["verified"], told(rig)["action"]["outcome"]) == (True, "committed")
                 return
             os.kill(core, signal.SIGCONT)
-            wait_for(lambda: len(clients.whole) == 5, LIMIT_S, "the clients have their answers")
+            wait_for(lambda: len(clients.whole) == 5, "the clients have their answers")
         if policy == "close":
             assert rig.ctl("verify").code == 0
             assert rig.state()["open"]
-        wait_for(lambda: verdicts(rig) == ["idle"], IDLE_S, "the engine is seen to work")
+        wait_for(lambda: verdicts(rig) == ["idle"], "the engine is seen to work")
 
 
 @pytest.mark.exhaustive

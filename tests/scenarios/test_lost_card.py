@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from machine import wait_for
 from scenarios.outcome import assert_serves
 from scenarios.recording import ask
-from scenarios.rig import QUARANTINE, SIM_DIR, Rig, wait_for
+from scenarios.rig import QUARANTINE, SIM_DIR, Rig
 from scenarios.test_liveness import actions, start_anew, told, watched_by
 from scenarios.test_trouble import mounted
 
@@ -23,7 +24,6 @@ BUS = "/sys/bus/pci"
 DRIVER = f"{BUS}/drivers/xe"
 NODES = {"0000:03:00.0": "renderD128", "0000:83:00.0": "renderD129"}
 LOST = "0000:03:00.0"
-LIMIT_S = 180.0
 DIRECTIVES = (
     "Environment=PATH=/opt/b70/bin/with-kernel-log:/usr/sbin:/usr/bin:/sbin:/bin",
     "ProtectKernelTunables=no",  # as in files/own-boot-id.conf
@@ -87,19 +87,19 @@ def test_the_lost_card_is_bound_anew_once_and_then_a_person_has_to_look(rig: Rig
 
 def assert_climbs(rig: Rig) -> None:
     rig.serve(PROFILE)
-    wait_for(lambda: [card["pci"] for card in told(rig)["cards"]] == [*NODES], 60, "the watchdog sees both cards")
+    wait_for(lambda: [card["pci"] for card in told(rig)["cards"]] == [*NODES], "the watchdog sees both cards")
 
     lose_a_card(rig, 1)
-    wait_for(lambda: actions(rig) == ["rebind"], LIMIT_S, "the driver is bound anew")
-    wait_for(lambda: (told(rig)["action"] or {}).get("outcome") == "committed", LIMIT_S, "the engine is settled")
+    wait_for(lambda: actions(rig) == ["rebind"], "the driver is bound anew")
+    wait_for(lambda: (told(rig)["action"] or {}).get("outcome") == "committed", "the engine is settled")
     assert written(rig) == (LOST, LOST)
     assert_serves(rig, PROFILE)
     faults = [(LOST, 1), ("0000:83:00.0", 0)]
-    wait_for(lambda: [(card["pci"], card["faults"]) for card in told(rig)["cards"]] == faults, 60, "the next look")
+    wait_for(lambda: [(card["pci"], card["faults"]) for card in told(rig)["cards"]] == faults, "the next look")
 
     lose_a_card(rig, 2)
-    wait_for(lambda: actions(rig) == ["rebind", "quarantine"], LIMIT_S, "the host is in quarantine")
-    wait_for(lambda: "lost again" in rig.read(QUARANTINE), 60, "the quarantine is that of the watchdog")
+    wait_for(lambda: actions(rig) == ["rebind", "quarantine"], "the host is in quarantine")
+    wait_for(lambda: "lost again" in rig.read(QUARANTINE), "the quarantine is that of the watchdog")
     assert written(rig) == ("", "")
     assert not rig.state()["open"]
     assert list(rig.engines()) == []

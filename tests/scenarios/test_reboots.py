@@ -11,10 +11,11 @@ from itertools import cycle, product
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Phase
+from machine import wait_for
 from scenarios.matrix import FORWARD, by_kind, matrix
 from scenarios.outcome import assert_serves, assert_stopped
 from scenarios.recording import Recording
-from scenarios.rig import Rig, names_of, wait_for
+from scenarios.rig import Rig, names_of
 
 pytestmark = pytest.mark.scenario
 Begin = Callable[[], Recording]
@@ -29,7 +30,7 @@ def wait_at(rig: Rig, phase: str, direction: str, *words: str) -> None:
     """Run b70ctl as a service of the host until then; it waits there for the end of the host."""
     unit = ["systemd-run", "--quiet", "--collect", "--property=KillMode=mixed", "--property=TimeoutStopSec=10"]
     rig.must(*unit, "/opt/b70/bin/crash-at", phase, direction, "begin", "wait", "--", *words)
-    wait_for(lambda: (rig.root / "run/b70-sim/reached").exists(), 120, f"the switch is at {phase}")
+    wait_for(lambda: (rig.root / "run/b70-sim/reached").exists(), f"the switch is at {phase}")
 
 
 def go_down(rig: Rig, way: str) -> None:

@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 import pytest
 
+from machine import wait_for
 from scenarios.matrix import matrix
 from scenarios.outcome import assert_serves, loading
 from scenarios.recording import Recording, ask, status
-from scenarios.rig import Rig, wait_for
+from scenarios.rig import Rig
 
 pytestmark = pytest.mark.scenario
 Begin = Callable[[], Recording]
@@ -71,7 +72,7 @@ def test_a_state_that_the_frontdoor_cannot_read_is_repaired(rig: Rig, harm: str)
     }
     rig.must("sh", "-c", commands[harm])
     rig.must("systemctl", "restart", FRONTDOOR)
-    told = wait_for(lambda: status(rig), 60, "the frontdoor answers")
+    told = wait_for(lambda: status(rig), "the frontdoor answers")
     assert not told["open"], told
     assert "the state file" in told["reason"], told
     done = rig.ctl("recover")
@@ -80,7 +81,7 @@ def test_a_state_that_the_frontdoor_cannot_read_is_repaired(rig: Rig, harm: str)
     assert_serves(rig, "sim-a")
     assert rig.must("stat", "--format=%a %U %F", STATE).split()[:2] == ["644", "root"]
     rig.must("systemctl", "restart", FRONTDOOR)
-    wait_for(lambda: status(rig)["open"], 60, "a frontdoor that was restarted reads it too")
+    wait_for(lambda: status(rig)["open"], "a frontdoor that was restarted reads it too")
     assert rig.facts().engines == before.engines, "the engine was started anew"
 
 
@@ -118,10 +119,9 @@ def test_while_an_engine_loads_clients_are_told_so(rig: Rig, recorded: Begin) ->
     rig.tell("sim-b", load_s=LOAD_S)
     recorded()
     with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
-        wait_for(lambda: loading(rig), 120, "the engine loads")
+        wait_for(lambda: loading(rig), "the engine loads")
         answer = wait_for(
             lambda: found if "loading" in (found := ask(rig.address, stream=False)).error else None,
-            LOAD_S,
             "a client is told that it loads",
         )
         told = status(rig)

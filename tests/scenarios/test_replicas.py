@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
+from machine import wait_for
 from scenarios.anew import VARIABLE, render_anew
 from scenarios.matrix import matrix
 from scenarios.outcome import assert_journal_closed, assert_serves
 from scenarios.recording import Answer, Recording, ask, status
-from scenarios.rig import PREFIX, SIM_DIR, Rig, wait_for
+from scenarios.rig import PREFIX, SIM_DIR, Rig
 
 pytestmark = pytest.mark.scenario
 
@@ -119,7 +120,7 @@ def test_a_corrupt_second_engine_takes_the_first_one_back_while_the_third_serves
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(rig.ctl, "switch", PROFILE)
         # The process has read that it is to answer wrongly; the next one of this replica is sound.
-        wait_for(lambda: "being verified" in rig.state()["replicas"][1]["reason"], 60, "it is verified")
+        wait_for(lambda: "being verified" in rig.state()["replicas"][1]["reason"], "it is verified")
         told.unlink()
         done = running.result()
     assert done.data["outcome"] == "rolled_back", done
@@ -171,7 +172,7 @@ def test_one_that_is_killed_is_verified_alone_while_the_others_serve(rig: Rig) -
         now = shown(rig, "InvocationID")
         return now[1] != before[1] and rows(rig) == [(True, True)] * 3 and now[1] == _verified(rig, 1)
 
-    wait_for(back, 60, "the second engine is open again")
+    wait_for(back, "the second engine is open again")
     rig.wait_settled()
     after = shown(rig, "InvocationID")
     assert (after[0], after[2]) == (before[0], before[2]), "the others go on"
@@ -194,13 +195,13 @@ def test_one_that_is_killed_under_load_costs_only_what_it_was_generating(
     before, recording = shown(rig, "InvocationID"), recorded()
     with ThreadPoolExecutor(12) as pool:
         streams = [pool.submit(ask, rig.address, stream=True) for _ in range(9)]
-        wait_for(lambda: all(row["active_generations"] for row in status(rig)["replicas"]), 20, "each has streams")
+        wait_for(lambda: all(row["active_generations"] for row in status(rig)["replicas"]), "each has streams")
         time.sleep(2.5)  # a word of each
         rig.must("systemctl", "kill", "--signal=KILL", UNITS[1])
         killed_at = time.time()
-        wait_for(lambda: [row[0] for row in rows(rig)] == [True, False, True], 20, "it is closed")
+        wait_for(lambda: [row[0] for row in rows(rig)] == [True, False, True], "it is closed")
         meanwhile = [pool.submit(ask, rig.address, stream=False) for _ in range(12)]
-        told = wait_for(lambda: closed_in_status(rig), 20, "the status shows it")
+        told = wait_for(lambda: closed_in_status(rig), "the status shows it")
         said = rig.run("/opt/b70/bin/b70ctl", "status").output
         assert [(row["index"], row["open"], row["verified"]) for row in told] == [
             (0, True, True),
@@ -211,10 +212,10 @@ def test_one_that_is_killed_under_load_costs_only_what_it_was_generating(
         assert "replica 0: open, verified" in said, said
         assert "replica 1: closed" in said, said
         answers = [one.result() for one in (*streams, *meanwhile)]
-        wait_for(lambda: rows(rig) == [(True, True)] * 3, 60, "all are open", 0.2)
+        wait_for(lambda: rows(rig) == [(True, True)] * 3, "all are open", 0.2)
         rig.wait_settled()
         after = shown(rig, "InvocationID")
-        wait_for(lambda: all(row["used"] for row in status(rig)["replicas"]), 20, "the frontdoor uses all")
+        wait_for(lambda: all(row["used"] for row in status(rig)["replicas"]), "the frontdoor uses all")
         later = [one.result() for one in [pool.submit(ask, rig.address, stream=True) for _ in range(12)]]
     for port in range(18080, 18083):
         os.unlink(rig.root / f"{SIM_DIR.lstrip('/')}/{PROFILE}@{port}.json")
@@ -249,7 +250,7 @@ def test_one_that_is_broken_for_good_is_closed_and_the_slot_is_degraded(rig: Rig
     have(rig)
     rig.tell(f"{PROFILE}@18082", "wrong-answer")
     rig.run("systemctl", "kill", "--signal=KILL", UNITS[2])
-    wait_for(lambda: rows(rig) == [(True, True), (True, True), (False, False)], 60, "it is closed", 0.2)
+    wait_for(lambda: rows(rig) == [(True, True), (True, True), (False, False)], "it is closed", 0.2)
     rig.wait_settled()
     assert rig.facts().running == UNITS[:2]
     assert ask(rig.address, stream=False).status == 200
@@ -266,7 +267,7 @@ def test_a_reboot_verifies_all_of_them(rig: Rig) -> None:
     have(rig)
     rig.reboot()
     rig.wait_booted()
-    wait_for(lambda: rows(rig) == [(True, True)] * 3, 60, "all are open", 0.2)
+    wait_for(lambda: rows(rig) == [(True, True)] * 3, "all are open", 0.2)
     rig.wait_settled()
     assert_all_serve(rig)
     assert rig.ctl("switch", "sim-a").code == 0
@@ -284,6 +285,6 @@ def test_a_process_that_is_killed_at_once_with_all_others(rig: Rig) -> None:
         let_in = [row["engine"]["invocation_id"] for row in told if row["open"] and row["verified"]]
         return not before & set(now) and let_in == now
 
-    wait_for(all_anew, 60, "all are open for new processes", 0.2)
+    wait_for(all_anew, "all are open for new processes", 0.2)
     rig.wait_settled()
     assert_all_serve(rig)

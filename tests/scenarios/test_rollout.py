@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from machine import kill_tree
+from machine import kill_tree, wait_for
 from scenarios.outcome import assert_serves, loading
 from scenarios.recording import status
-from scenarios.rig import QUARANTINE, Rig, wait_for
+from scenarios.rig import QUARANTINE, Rig
 
 pytestmark = pytest.mark.fleet
 HERE = Path(__file__).resolve().parent
@@ -188,7 +188,7 @@ def test_a_host_that_cannot_be_reached_any_more_is_a_failed_host(play: Play) -> 
     for rig in play.fleet[2:]:
         rig.tell("sim-b", load_s=LOAD_S)
     with play.start() as process:
-        wait_for(lambda: loading(lost), 300, "the last wave loads")
+        wait_for(lambda: loading(lost), "the last wave loads")
         lost.must("systemctl", "stop", "ssh.socket", "ssh.service")
         lost.must("sh", "-c", "pkill -KILL -f '^sshd: root' || true")
         try:
@@ -207,7 +207,7 @@ def test_a_rollout_whose_controller_was_killed_is_finished_by_the_next_run(play:
     begun = [switches(rig) for rig in play.fleet]
     play.fleet[1].tell("sim-b", load_s=15.0)
     with play.start() as process:
-        wait_for(lambda: loading(play.fleet[1]), 300, "the second wave loads")
+        wait_for(lambda: loading(play.fleet[1]), "the second wave loads")
         kill_tree(process)
         process.communicate(timeout=120)
     assert play.record()["status"] == "running"
@@ -274,13 +274,13 @@ def test_a_gate_that_could_not_judge_begins_nothing_and_one_that_was_killed_is_c
     measure(play, play.fleet[3])
     canary = play.fleet[0]
     with play.start(**GATE) as process:
-        wait_for(lambda: canary.run("systemctl", "is-active", "-q", BENCHMARK).code == 0, 300, "the canary is measured")
+        wait_for(lambda: canary.run("systemctl", "is-active", "-q", BENCHMARK).code == 0, "the canary is measured")
         kill_tree(process)
         output, _none = process.communicate(timeout=120)
     assert "gate performance: the first host that each wave switches is measured" in output, output
     assert f"of {play.fleet[3].host.name}" in output, output
     assert play.verdicts() == ["verified, to be measured", "not begun", "not begun", "not begun"]
-    wait_for(lambda: canary.run("systemctl", "is-active", "-q", BENCHMARK).code != 0, 120, "the benchmark has ended")
+    wait_for(lambda: canary.run("systemctl", "is-active", "-q", BENCHMARK).code != 0, "the benchmark has ended")
     begun = switches(canary)
     code, said = play.run(**GATE)
     assert (code, served(play.fleet)) == (0, ["sim-b"] * 4), said

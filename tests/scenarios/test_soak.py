@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from machine import kill_tree
-from scenarios.rig import SIM_DIR, Rig, wait_for
+from machine import kill_tree, wait_for
+from scenarios.rig import SIM_DIR, Rig
 from scenarios.test_ansible import SSH_SESSION, play, start_play
 from unit import contracts
 
@@ -67,7 +67,7 @@ def test_two_minutes_with_anomalies_whose_play_is_killed(rig: Rig) -> None:
     before = rig.state()
     rig.write(f"{SIM_DIR}/sim-a.json", json.dumps({"wrong_at": [asked(rig) + 1]}))
     with begin(rig, "120s", "-e", "soak_interval=5s") as process:
-        wait_for(lambda: seen(rig)["anomalies"], 120, "the first wrong answer is looked into")
+        wait_for(lambda: seen(rig)["anomalies"], "the first wrong answer is looked into")
         user = rig.must("systemctl", "show", "--property=User", "--value", UNIT).strip()
         kill_tree(process)
         process.communicate(timeout=120)
@@ -77,9 +77,9 @@ def test_two_minutes_with_anomalies_whose_play_is_killed(rig: Rig) -> None:
     assert (work["kind"], work["unit"], work["profile"]) == ("soak", UNIT, "sim-a")
     assert user == "b70"
     cycles = len(seen(rig)["cycles"])
-    wait_for(lambda: len(seen(rig)["cycles"]) > cycles + 1, 60, "the soak goes on alone")
+    wait_for(lambda: len(seen(rig)["cycles"]) > cycles + 1, "the soak goes on alone")
     rig.tell_running("sim-a", "wrong-one-in-four")
-    wait_for(lambda: len(seen(rig)["anomalies"]) > 1, 60, "wrong answers that come again")
+    wait_for(lambda: len(seen(rig)["anomalies"]) > 1, "wrong answers that come again")
     rig.tell_running("sim-a")
     code, said = play(rig, "sim-a", "-e", "show=true", playbook=PLAYBOOK)
     assert code == 0, said
@@ -104,14 +104,14 @@ def test_two_minutes_with_anomalies_whose_play_is_killed(rig: Rig) -> None:
 def test_a_soak_that_ended_alone_is_collected_and_the_next_run_soaks_anew(rig: Rig) -> None:
     rig.have("sim-a")
     with begin(rig, "20s", "-e", "soak_interval=5s") as process:
-        wait_for(lambda: len(seen(rig)["cycles"]) > 1 and runs(rig), 120, "a second cycle")
+        wait_for(lambda: len(seen(rig)["cycles"]) > 1 and runs(rig), "a second cycle")
         workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         # The play alone: its workers have sessions of their own.
         process.kill()
         process.communicate(timeout=120)
     assert workers
-    wait_for(lambda: not runs(rig), 60, "the soak has ended")
-    wait_for(lambda: not any(Path("/proc", pid).exists() for pid in workers), 60, "the workers have ended")
+    wait_for(lambda: not runs(rig), "the soak has ended")
+    wait_for(lambda: not any(Path("/proc", pid).exists() for pid in workers), "the workers have ended")
     code, said = play(rig, "sim-a", "-e", "duration=8h", playbook=PLAYBOOK)
     assert code == 0, said
     assert "which began before this play, passed" in said, said
@@ -126,7 +126,7 @@ def test_a_soak_that_ended_alone_is_collected_and_the_next_run_soaks_anew(rig: R
 def test_a_lost_card_ends_a_soak(rig: Rig) -> None:
     rig.have("sim-a")
     with begin(rig, "8h", "-e", "soak_interval=5s") as process:
-        wait_for(lambda: len(seen(rig)["cycles"]) > 1 and runs(rig), 120, "a second cycle")
+        wait_for(lambda: len(seen(rig)["cycles"]) > 1 and runs(rig), "a second cycle")
         rig.tell_running("sim-a", "die")
         output, _none = process.communicate(timeout=300)
     said = " ".join(output.split())
@@ -142,7 +142,7 @@ def test_a_soak_of_nothing_is_refused_and_one_that_is_killed_leaves_a_record(rig
     assert "serves no verified engine" in said, said
     rig.serve("sim-a")
     with begin(rig, "8h", "-e", "soak_interval=5s") as process:
-        wait_for(lambda: len(seen(rig)["cycles"]) > 1 and runs(rig), 120, "a second cycle")
+        wait_for(lambda: len(seen(rig)["cycles"]) > 1 and runs(rig), "a second cycle")
         rig.must("systemctl", "kill", "--signal=KILL", UNIT)
         output, _none = process.communicate(timeout=300)
     assert "unfinished" in output, output

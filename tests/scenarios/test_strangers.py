@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from machine import wait_for
 from scenarios.outcome import assert_serves, assert_stopped
 from scenarios.recording import Recording
-from scenarios.rig import Rig, wait_for
+from scenarios.rig import Rig
 
 pytestmark = pytest.mark.scenario
 Begin = Callable[[], Recording]
@@ -28,13 +29,13 @@ def stranger(rig: Rig, script: str, *options: str) -> Iterator[str]:
         yield rig.must("systemctl", "show", "--value", "--property=MainPID", UNIT).strip()
     finally:
         rig.run("systemctl", "kill", "--signal=KILL", UNIT)
-        wait_for(lambda: rig.run("systemctl", "is-active", UNIT).code != 0, 60, "the stranger is gone")
+        wait_for(lambda: rig.run("systemctl", "is-active", UNIT).code != 0, "the stranger is gone")
 
 
 @contextlib.contextmanager
 def card_holder(rig: Rig) -> Iterator[str]:
     with stranger(rig, f"exec 3<>{NODE}; exec sleep 600", "--uid=nobody") as pid:
-        wait_for(lambda: rig.run("readlink", f"/proc/{pid}/fd/3").output.strip() == NODE, 60, "it holds the card")
+        wait_for(lambda: rig.run("readlink", f"/proc/{pid}/fd/3").output.strip() == NODE, "it holds the card")
         yield pid
 
 
@@ -90,7 +91,7 @@ def test_a_port_that_is_shared_is_not_served(rig: Rig) -> None:
     script = f"exec {program} serve /x --port 18080 --served-model-name sim-x --sim-dir /run/b70-sim"
     with stranger(rig, script, "--uid=b70") as pid:
         inodes = "ss -Hltn sport = :18080 | wc -l"
-        wait_for(lambda: rig.run("sh", "-c", inodes).output.strip() == "2", 60, "two listen on the port")
+        wait_for(lambda: rig.run("sh", "-c", inodes).output.strip() == "2", "two listen on the port")
         done = rig.ctl("verify")
         rig.wait_settled()
         assert (done.code, done.data["failure"]["phase"]) == (1, "identity"), done

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from machine import wait_for
 from scenarios.matrix import matrix
 from scenarios.outcome import assert_serves, assert_stopped, loading, wait_served
 from scenarios.recording import Recording, ask, status
-from scenarios.rig import JOURNAL, Rig, wait_for
+from scenarios.rig import JOURNAL, Rig
 
 pytestmark = pytest.mark.scenario
 Begin = Callable[[], Recording]
@@ -80,7 +81,7 @@ def test_a_holder_that_stays_is_named_and_left_alone(rig: Rig, recorded: Begin, 
     if kind == "port":
         assert f"pid {keeper}" in refused(rig), "the guard does not say who holds the port"
     rig.must("systemctl", "kill", "-s", "HUP", "b70-sim-keeper")
-    wait_for(lambda: rig.ctl("switch", new).code == 0, 120, "the slot is used again once it was let go of")
+    wait_for(lambda: rig.ctl("switch", new).code == 0, "the slot is used again once it was let go of")
     rig.wait_settled()
     assert_serves(rig, new)
 
@@ -90,7 +91,7 @@ def test_an_engine_that_dies_in_a_stream_is_served_again_only_verified(rig: Rig,
     before = rig.facts().invocation
     recording = recorded()
     rig.tell_running("sim-a", "die-stream")
-    wait_for(lambda: rig.facts().invocation != before, 60, "the engine has died")
+    wait_for(lambda: rig.facts().invocation != before, "the engine has died")
     rig.tell("sim-a")
 
     wait_served(rig, before)
@@ -111,7 +112,7 @@ def test_a_stream_that_hangs_is_ended_by_the_switch_with_an_error(rig: Rig, reco
         ended = [answer.ended for answer in recording.answers if answer.stream]
         return time.time() - max([told_at, *ended]) > 1 and status(rig)["frontdoor"]["active_generations"] > 0
 
-    wait_for(hangs, 60, "a stream hangs", 0.2)
+    wait_for(hangs, "a stream hangs", 0.2)
     rig.tell("sim-b")
     done = rig.ctl("switch", "sim-b", "--drain-timeout", "0.5")
     rig.wait_settled()
@@ -166,7 +167,7 @@ def test_a_disk_that_fills_during_the_switch_leaves_the_host_in_one_of_its_two_s
     rig.tell("sim-b", load_s=LOAD_S)
     with own_disk(rig, "32m"):
         with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
-            wait_for(lambda: loading(rig), 120, "the engine loads")
+            wait_for(lambda: loading(rig), "the engine loads")
             fill(rig)
             output, errors = process.communicate(timeout=300)
         rig.wait_settled()
@@ -192,7 +193,7 @@ def test_a_run_directory_that_fills_during_the_switch_leaves_the_host_in_one_of_
         rig.tell("sim-a", "exit-at-start")
     with own_disk(rig, "2m", RUN_DIR):
         with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
-            wait_for(lambda: loading(rig), 120, "the engine loads")
+            wait_for(lambda: loading(rig), "the engine loads")
             fill(rig, RUN_DIR)
             output, errors = process.communicate(timeout=300)
         rig.wait_settled()
@@ -247,7 +248,7 @@ def test_of_two_switches_at_once_one_works_and_the_other_names_it(rig: Rig, reco
     rig.tell("sim-b", load_s=LOAD_S)
     recorded()
     with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as first:
-        wait_for(lambda: loading(rig), 120, "the first switch works")
+        wait_for(lambda: loading(rig), "the first switch works")
         second = rig.ctl("switch", "sim-short")
         assert first.poll() is None, f"it waited for the end of the first: {second}"
         output, _errors = first.communicate(timeout=300)
@@ -266,7 +267,7 @@ def test_who_asks_for_what_another_switch_has_all_but_served_gets_it(rig: Rig, r
     recorded()
     words = ("open", "forward", "end", "wait", "--", "switch", "sim-b", "--json")
     with rig.popen("/opt/b70/bin/crash-at", *words) as first:
-        wait_for(lambda: (rig.root / "run/b70-sim/reached").exists(), 120, "the first switch has opened the frontdoor")
+        wait_for(lambda: (rig.root / "run/b70-sim/reached").exists(), "the first switch has opened the frontdoor")
         other = rig.ctl("switch", "sim-short")
         assert (other.code, other.data["failure"]["phase"]) == (4, "lock"), other
         with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as second:
@@ -292,8 +293,8 @@ def test_a_switch_that_is_told_to_end_while_an_engine_owes_an_answer_goes_back_a
     rig.tell("sim-b", "hang", load_s=2.0)
     recorded()
     with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
-        wait_for(lambda: loading(rig), 120, "the engine loads")
-        wait_for(lambda: '"first_token"' in rig.read("run/b70/main/progress.jsonl"), 120, "an answer is waited for")
+        wait_for(lambda: loading(rig), "the engine loads")
+        wait_for(lambda: '"first_token"' in rig.read("run/b70/main/progress.jsonl"), "an answer is waited for")
         pid = json.loads(rig.read("run/b70/main/progress.jsonl").splitlines()[0])["pid"]
         rig.must("kill", "-TERM", str(pid))
         output, errors = process.communicate(timeout=300)
@@ -310,10 +311,10 @@ def test_an_engine_that_is_started_by_hand_is_not_served(rig: Rig, recorded: Beg
     """systemd itself stops the one that runs; what was verified is gone, and nobody verified what came."""
     rig.have("sim-a")
     recording = recorded()
-    wait_for(recording.names, 60, "a client has its answer")
+    wait_for(recording.names, "a client has its answer")
     rig.must("systemctl", "start", "b70-slot-main-sim-b.service")
     rig.wait_settled()
-    wait_for(lambda: not status(rig)["open"], 60, "the frontdoor is closed")
+    wait_for(lambda: not status(rig)["open"], "the frontdoor is closed")
     time.sleep(0.3)
     facts = rig.facts()
     assert facts.running == ("b70-slot-main-sim-b.service",), facts

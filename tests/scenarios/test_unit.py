@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from machine import wait_for
 from scenarios.outcome import assert_serves, assert_stopped, wait_served
 from scenarios.recording import Recording, ask
-from scenarios.rig import PREFIX, Rig, wait_for
+from scenarios.rig import PREFIX, Rig
 
 pytestmark = pytest.mark.scenario
 Begin = Callable[[], Recording]
@@ -37,7 +38,7 @@ def end(rig: Rig, how: str) -> None:
     else:
         # as one client in the lab did it: the main process only, which ends with 0
         rig.must("systemctl", "kill", f"--signal={how}", "--kill-who=main", UNIT_A)
-    wait_for(lambda: not pids & set(rig.engines()), 60, "the engine has ended")
+    wait_for(lambda: not pids & set(rig.engines()), "the engine has ended")
     rig.tell("sim-a")
 
 
@@ -59,7 +60,7 @@ def test_an_engine_that_is_stopped_stays_down(rig: Rig, recorded: Begin) -> None
     recorded()
     rig.must("systemctl", "stop", UNIT_A)
     assert shown(rig, UNIT_A, "SubState") == "dead", "it is about to start again"
-    wait_for(lambda: ask(rig.address, stream=False).status == 503, 30, "clients are told that it does not run")
+    wait_for(lambda: ask(rig.address, stream=False).status == 503, "clients are told that it does not run")
     # By another engine's start as well, also while it waits for its own. Nobody serves what was started by hand.
     rig.must("systemctl", "start", UNIT_A)
     rig.wait_settled()
@@ -82,7 +83,7 @@ def test_an_engine_that_ends_again_and_again_stays_down(rig: Rig, recorded: Begi
         end(rig, "SIGTERM")
         wait_served(rig, before)
     end(rig, "SIGTERM")
-    wait_for(lambda: shown(rig, UNIT_A, "ActiveState") == "failed", 60, "systemd has given up")
+    wait_for(lambda: shown(rig, UNIT_A, "ActiveState") == "failed", "systemd has given up")
     assert shown(rig, UNIT_A, "Result") == "start-limit-hit"
     answer = ask(rig.address, stream=False)
     assert answer.status == 503, answer

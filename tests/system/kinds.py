@@ -145,7 +145,7 @@ def with_registry(host: Host) -> None:
     write(host, "/etc/docker/registry/config.yml", REGISTRY_CONF)
     run(host, "systemctl restart docker-registry")
     answers = "python3 -c \"import urllib.request as u; u.urlopen('http://127.0.0.1:5000/v2/')\""
-    until(lambda: host.run(answers).rc == 0, "registry", 30)
+    until(lambda: host.run(answers).rc == 0, "registry")
 
 
 def served(frontdoor: Frontdoor, profile: str) -> bool:

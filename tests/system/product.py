@@ -26,7 +26,7 @@ from testinfra.host import Host
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.canary import image_url
 from clients.line import process
-from machine import free_port, kill_tree
+from machine import LIMIT_S, T, free_port, kill_tree, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 INVENTORY = ROOT / "inventory" / "lab.yml"
@@ -120,7 +120,7 @@ def play(
     return Play(done.returncode, done.stdout)
 
 
-def kill_play(*arguments: str, when: Callable[[], bool], limit_s: float = 1500) -> None:
+def kill_play(*arguments: str, when: Callable[[], bool]) -> None:
     """Begin a playbook on the lab's hosts, and kill it as soon as `when` returns true."""
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
@@ -133,7 +133,7 @@ def kill_play(*arguments: str, when: Callable[[], bool], limit_s: float = 1500) 
             start_new_session=True,
         )
         try:
-            ends = time.monotonic() + limit_s
+            ends = time.monotonic() + LIMIT_S
             while not when():
                 if process.poll() is not None or time.monotonic() > ends:
                     log.seek(0)
@@ -173,13 +173,9 @@ def answer_of(response: requests.Response) -> str:
     return str(response.json()["choices"][0]["message"]["content"]).strip()
 
 
-def until(question: Callable[[], Any], what: str, limit_s: float = 240) -> Any:
+def until(question: Callable[[], T], what: str) -> T:
     """Ask until the answer is something, and return it."""
-    deadline = time.monotonic() + limit_s
-    while not (answer := question()):
-        assert time.monotonic() < deadline, f"{what}: not within {limit_s:.0f} s"
-        time.sleep(0.5)
-    return answer
+    return wait_for(question, what, every_s=0.5)
 
 
 def served_process(host: Host) -> str:
@@ -237,12 +233,9 @@ class Client(threading.Thread):
             retry_after = response.headers.get("Retry-After", "")
             self.seen.append(Seen(at, response.status_code, str(body.get("model", "")), text, retry_after))
 
-    def wait_answered(self, model: str, limit_s: float = 180) -> None:
+    def wait_answered(self, model: str) -> None:
         """Wait until this model has answered."""
-        deadline = time.monotonic() + limit_s
-        while all(one.model != model or one.status != 200 for one in self.seen):
-            assert time.monotonic() < deadline, f"the client got no answer of {model}"
-            time.sleep(0.1)
+        wait_for(lambda: any(one.model == model and one.status == 200 for one in self.seen), f"an answer of {model}")
 
     def stop(self) -> list[Seen]:
         """End the asking and return all answers in order."""

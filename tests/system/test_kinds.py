@@ -177,9 +177,7 @@ def test_the_account_of_an_engine_opens_the_cards_of_its_container(place: Place)
     ]
     write(host, "/etc/systemd/system/lab-cards.service", "\n".join(kept).replace(Path(unit).stem, "lab-cards") + "\n")
     run(host, "systemctl daemon-reload; systemctl start lab-cards.service")
-    until(
-        lambda: run(host, "systemctl show -P ActiveState lab-cards").startswith(("inactive", "failed")), "its end", 60
-    )
+    until(lambda: run(host, "systemctl show -P ActiveState lab-cards").startswith(("inactive", "failed")), "its end")
     said = run(host, "journalctl --output=cat --unit=lab-cards")
     assert f"uid={run(host, 'id -u b70')}" in said, said
     assert "opened" in said.splitlines(), said

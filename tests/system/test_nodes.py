@@ -184,7 +184,7 @@ class Group:
                 return found is None or found["state"] != "runs"
             return bool(found == part and wish["epoch"] == part["epoch"])
 
-        until(agree, f"what {self.names[rank]} and the leader say of its part", 30)
+        until(agree, f"what {self.names[rank]} and the leader say of its part")
 
     def wait_given_back(self, host: Host) -> None:
         """Wait until a follower serves its own model, verified."""
@@ -193,12 +193,12 @@ class Group:
             found = self.status(host)
             return (found["profile"], found["verified"], found["at_work"]) == (BEFORE, True, None)
 
-        until(serves, f"{BEFORE} on a follower", LIMIT_S)
+        until(serves, f"{BEFORE} on a follower")
 
     def wait_anew(self, before: str) -> None:
         """Wait until another process than `before` is served, verified, and nobody works on the slot."""
-        until(lambda: served_process(self.leader) not in ("", before), "a verified engine", LIMIT_S)
-        until(lambda: not self.status(self.leader)["at_work"], "the end of the work on the slot", 60)
+        until(lambda: served_process(self.leader) not in ("", before), "a verified engine")
+        until(lambda: not self.status(self.leader)["at_work"], "the end of the work on the slot")
 
     @contextmanager
     def asked(self, *reasons: str) -> Iterator[None]:
@@ -272,7 +272,7 @@ def in_phase(phase: str) -> Callable[[Group], None]:
     """The switch of the leader is in this phase."""
 
     def wait(group: Group) -> None:
-        until(lambda: (group.status(group.leader)["progress"] or "").startswith(phase), phase, LIMIT_S)
+        until(lambda: (group.status(group.leader)["progress"] or "").startswith(phase), phase)
 
     return wait
 
@@ -313,7 +313,7 @@ def test_a_second_run_changes_nothing(group: Group) -> None:
 def test_a_leader_without_its_node_service_gets_it_back(group: Group) -> None:
     before = served_process(group.leader)
     group.leader.check_output("systemctl stop b70-node-main")
-    until(lambda: group.leader.run("systemctl is-active b70-node-main").rc == 0, "the service of the leader", 60)
+    until(lambda: group.leader.run("systemctl is-active b70-node-main").rc == 0, "the service of the leader")
     group.assert_serves("tiny-pair", 2)
     assert served_process(group.leader) == before
 
@@ -380,7 +380,7 @@ def test_three_nodes_come_back_after_a_reboot_of_the_leader(group: Group, alone:
 def test_a_profile_of_one_host_ends_all_parts(group: Group) -> None:
     done = group.switch("tiny-b")
     assert done.code == 0, done.output
-    until(lambda: not any(runs(host, "tiny-trio") for host in group.followers), "the end of the parts", 60)
+    until(lambda: not any(runs(host, "tiny-trio") for host in group.followers), "the end of the parts")
     group.assert_serves("tiny-b", answer="I am tiny-b.")
     # What the followers serve again is remembered no longer.
     for host in group.followers:

@@ -231,7 +231,7 @@ def killed(run: Operator, builder: Host, tmp_path_factory: pytest.TempPathFactor
     """The objects that were finished when the build's unit was killed."""
     log = tmp_path_factory.mktemp("killed") / "play.log"
     with run.begin(BUILDER, log, "--tags", ALL) as first:
-        until(lambda: builder.run(OBJECTS).stdout or first.poll() is not None, "an object", 1500)
+        until(lambda: builder.run(OBJECTS).stdout or first.poll() is not None, "an object")
         assert first.poll() is None, log.read_text()[-6000:]
         unit = builder.check_output(UNITS).split()[0]
         # ninja has put down what it finished; what is half done has no object yet.
@@ -257,14 +257,14 @@ def lost(
     log = tmp_path_factory.mktemp("lost") / "play.log"
     with run.begin(BUILDER, log, "--tags", "stack") as second:
         running = f"{UNITS} --state=active"
-        until(lambda: builder.run(running).stdout or second.poll() is not None, "a build", 1200)
+        until(lambda: builder.run(running).stdout or second.poll() is not None, "a build")
         assert second.poll() is None, log.read_text()[-6000:]
         for pid in descendants(second.pid):
             os.kill(pid, signal.SIGKILL)
         second.wait(120)
     assert "vllm-xpu-kernels: going on with" in log.read_text() or "vllm-xpu-kernels" in builder.check_output(UNITS)
     made = f"ls {SRC}/vllm-xpu-kernels-*/out/*.whl"
-    until(lambda: builder.run(made).rc == 0 and not builder.run(running).stdout, "the wheel that nobody waits for", 900)
+    until(lambda: builder.run(made).rc == 0 and not builder.run(running).stdout, "the wheel that nobody waits for")
     return objects(builder)
 
 

@@ -219,10 +219,10 @@ def test_the_chat_page_folds_the_thoughts_and_stops_the_engine(frontdoor: Frontd
         browser.press("#new")
         browser.run(ON_AND_ON)
         say(browser, QUESTION)
-        until(lambda: running() == 1, "the long answer", 60)
+        until(lambda: running() == 1, "the long answer")
         browser.press("#stop")
         assert "Stopped." in answered(browser)
-        until(lambda: running() == 0, "the end of the generation", 60)
+        until(lambda: running() == 0, "the end of the generation")
         assert browser.complaints == []
 
 

@@ -78,7 +78,7 @@ class Watched:
         words = ["--limit", self.name, "-e", f"@{self.variables}", "-e", f"profile={PROFILE}"]
         done = play(playbook, *words, limit_s=3600)
         assert done.code == 0, done.output
-        until(lambda: self.told()["policy"] == settings.get("policy", "report"), "the watchdog follows the profile", 60)
+        until(lambda: self.told()["policy"] == settings.get("policy", "report"), "the watchdog follows the profile")
 
     def told(self) -> dict[str, Any]:
         done = self.host.run("cat /run/b70/main/liveness.json")
@@ -112,7 +112,7 @@ class Watched:
                 until(lambda: clients[-1].events > 750, "the client gets tokens")
             clients.append(Client(self.door.url, "/v1/completions", prompt=[7] * PROMPT_TOKENS, max_tokens=1))
             clients[2].start()
-            until(lambda: self.verdicts() == ["busy"], "the engine is seen to be busy", 60)
+            until(lambda: self.verdicts() == ["busy"], "the engine is seen to be busy")
             yield clients
         finally:
             for client in clients:
@@ -127,7 +127,7 @@ class Watched:
         before = len(self.actions())
         with self.under_load() as clients:
             self.signal("STOP")
-            until(lambda: self.actions()[before:] == [action], "the watchdog acts", LIMIT_S)
+            until(lambda: self.actions()[before:] == [action], "the watchdog acts")
             yield clients
 
     def answers_health(self) -> None:
@@ -161,12 +161,12 @@ def test_a_core_that_is_stopped_is_reported_and_moves_again(watched: Watched) ->
     first = served_process(watched.host)
     with watched.stopped("report") as clients:
         watched.answers_health()
-        until(lambda: watched.verdicts() == ["wedged"], "the next look", 60)
+        until(lambda: watched.verdicts() == ["wedged"], "the next look")
         before = [client.events for client in clients[:2]]
         assert "WEDGED" in watched.host.check_output("b70ctl status")
         assert [client.events for client in clients[:2]] == before
         watched.signal("CONT")
-        until(lambda: watched.verdicts() == ["busy"], "it moves again", 60)
+        until(lambda: watched.verdicts() == ["busy"], "it moves again")
         until(lambda: all(one.events > old for one, old in zip(clients, before, strict=False)), "the streams go on")
     assert served_process(watched.host) == first
 
@@ -176,7 +176,7 @@ def test_the_frontdoor_is_closed_for_it_until_a_verification(watched: Watched) -
     first = served_process(watched.host)
     with watched.stopped("close"):
         watched.answers_health()
-        until(lambda: served_process(watched.host) == "", "the frontdoor is closed", 60)
+        until(lambda: served_process(watched.host) == "", "the frontdoor is closed")
         assert "wedged" in watched.door.status()["reason"]
         assert watched.door.ask().status_code == 503
         watched.signal("CONT")
@@ -189,16 +189,16 @@ def test_it_is_started_anew_and_verified(watched: Watched) -> None:
     watched.serve(policy="restart")
     first = served_process(watched.host)
     with watched.stopped("restart") as clients:
-        until(lambda: served_process(watched.host) not in ("", first), "another process is served", LIMIT_S)
+        until(lambda: served_process(watched.host) not in ("", first), "another process is served")
         before = [client.events for client in clients[:2]]
         until(lambda: all(one.events > old for one, old in zip(clients, before, strict=False)), "clients are served")
-    until(lambda: (watched.told()["action"] or {}).get("outcome") == "committed", "the watchdog tells how it ended", 60)
+    until(lambda: (watched.told()["action"] or {}).get("outcome") == "committed", "the watchdog tells how it ended")
     assert answer_of(watched.door.ask()) == ANSWER
 
 
 def test_the_canary_is_asked_while_nobody_is_served(watched: Watched) -> None:
     watched.serve(policy="restart", verify_every_s=60)
     first = served_process(watched.host)
-    found = until(lambda: watched.told()["verification"], "a verification", LIMIT_S)
+    found = until(lambda: watched.told()["verification"], "a verification")
     assert found["passed"] is True, found
     assert served_process(watched.host) == first

@@ -24,6 +24,7 @@ from testinfra.host import Host
 
 from demo import inventory_hosts
 from hub.server import COMMIT, Fault, Hub, serve
+from machine import LIMIT_S
 from system.product import INVENTORY, ROOT, Play, bare_hosts, play, reach, words_of
 from system.weights import MODELS, TOKEN, Operator
 from vendor.server import gateway
@@ -167,7 +168,7 @@ def test_a_download_outlives_its_play_and_the_next_one_joins_it(run: Operator, h
     first = threading.Thread(target=lambda: plays.append(run("-v", model_weights_models=SOURCE)))
     first.start()
     unit = "b70-weights-tiny-a.service"
-    limit = time.monotonic() + 300
+    limit = time.monotonic() + LIMIT_S
     while host.run(f"systemctl is-active {unit}").stdout.strip() != "active":
         assert time.monotonic() < limit, "no download began"
         time.sleep(0.2)
@@ -197,7 +198,7 @@ def test_a_killed_download_says_so_and_the_next_run_goes_on(run: Operator, hub: 
     plays: list[Play] = []
     first = threading.Thread(target=lambda: plays.append(run(model_weights_models=SOURCE)))
     first.start()
-    limit = time.monotonic() + 300
+    limit = time.monotonic() + LIMIT_S
     part = f"find {MODELS}/.tiny-a.incoming -name '.*.part' -size +200k"
     while not host.run(part).stdout.strip():
         assert time.monotonic() < limit, "nothing came"

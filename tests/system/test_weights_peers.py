@@ -22,7 +22,7 @@ from testinfra.host import Host
 
 from demo import inventory_hosts
 from hub.server import COMMIT, Hub, serve
-from machine import kill_tree
+from machine import LIMIT_S, kill_tree
 from system.product import INVENTORY, ROOT, bare_hosts, reach, words_of
 from system.weights import MODELS, TOKEN, Operator
 from vendor.server import gateway
@@ -159,7 +159,7 @@ def test_an_interrupted_transfer_goes_on_and_its_rate_is_limited(
     taker = hosts[3]
     taker.check_output(f"rm -r {MODELS}/big")
     log = tmp_path / "interrupted.log"
-    limit = time.monotonic() + 300
+    limit = time.monotonic() + LIMIT_S
     half = f"find {MODELS}/.big.incoming -name '.*.part.aria2'"
     blocks = f"find {MODELS}/.big.incoming -name '.*.part' -printf '%b\\n'"
     with run.begin(log, model_weights_peers_rate="2M") as begun:
@@ -194,7 +194,7 @@ def test_a_transfer_that_is_ended_and_a_host_that_vanishes_cost_nothing_but_time
     taker = hosts[3]
     taker.check_output(f"rm -r {MODELS}/big")
     log = tmp_path / "vanished.log"
-    limit = time.monotonic() + 300
+    limit = time.monotonic() + LIMIT_S
     with run.begin(log, model_weights_peers_rate="4M") as begun:
         while not taker.run(f"find {MODELS}/.big.incoming -name '.*.part' -size +4M").stdout.strip():
             assert begun.poll() is None, log.read_text()
