@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -22,7 +22,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Reply, SlotFault
 from unit.plugins.module_utils._context_search.test_lengths import published
 from unit.plugins.module_utils._evidence.test_streams import streamed
-from unit.plugins.module_utils._slot.calls import recover, switch
+from unit.plugins.module_utils._slot.calls import killed_anywhere, recover, switch
 from unit.plugins.module_utils._slot.fake_host import (
     LAYOUT,
     FakeHost,
@@ -74,6 +74,8 @@ class Host(FakeHost):
     def __init__(self, tokens: Callable[[int], int | None], length: int = 15616) -> None:
         super().__init__()
         self.tokens = tokens
+        self.work: Search | None = None
+        self.before: Any = None  # what its search remembered, of a killed one
         self.tried: list[int] = []
         self.sent: list[tuple[int, int, int, tuple[int, ...]]] = []
         self.tokenizes = True
@@ -85,6 +87,12 @@ class Host(FakeHost):
 
     def effects(self) -> Effects:
         return replace(super().effects(), http=Generating(self))
+
+    def as_killed(self) -> Self:
+        work, self.work = self.work, None
+        copied = super().as_killed()
+        self.work, copied.before = work, None if work is None else work.before
+        return copied
 
     def launch(self, unit: FakeUnit) -> None:
         name, fault = LAYOUT.profile_of(unit.name), unit.fault
@@ -313,27 +321,23 @@ def test_a_pending_rendering_is_searched_and_stays() -> None:
 @pytest.mark.parametrize("profile", ["a", "b"])
 def test_killed_anywhere_the_host_goes_back_by_itself(profile: str) -> None:
     whole = served(profile=profile)
-    work = search(whole)
-    begun = whole.effects_done
-    work.run()
-    count = whole.effects_done - begun
-    assert count > 300
-    for number in range(1, count + 1, 11):
-        host = served(profile=profile)
-        before = rendering(host)
-        work = search(host)
-        host.kill_at = host.effects_done + number
-        with pytest.raises(Killed):
-            work.run()
-        host.check()
+    before = rendering(whole)
+
+    def run(host: Host) -> None:
+        host.work = search(host)
+        host.work.run()
+
+    moments = killed_anywhere(whole, run, step=11)
+    assert len(moments) > 27
+    for number, host in moments:
         # Whoever comes first, the host that settles it or the play that collects it.
-        if number % 2 and work.before is not None:
-            restore(host.effects(), LAYOUT, work.before)
+        if number % 2 and host.before is not None:
+            restore(host.effects(), LAYOUT, host.before)
         recover(host)
         host.assert_invariants()
         assert (host.running, host.state.verified, host.open) == ([LAYOUT.unit(profile)], True, True), number
-        if work.before is not None:
-            restore(host.effects(), LAYOUT, work.before)
+        if host.before is not None:
+            restore(host.effects(), LAYOUT, host.before)
         assert (rendering(host), waiting(host)) == (before, None), number
         assert json.loads(rendering(host, profile).profile)["engine"]["max_model_len"] == 15616
 

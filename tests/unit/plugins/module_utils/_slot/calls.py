@@ -8,12 +8,14 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, command
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, request
 from unit.plugins.module_utils._slot.two_slots import TwoSlots
+
+Host = TypeVar("Host", bound=FakeHost | TwoSlots)
 
 
 def made_once(make: Callable[..., FakeHost]) -> Callable[..., FakeHost]:
@@ -29,6 +31,25 @@ def made_once(make: Callable[..., FakeHost]) -> Callable[..., FakeHost]:
         return copy.deepcopy(known[key])
 
     return copied
+
+
+def killed_anywhere(
+    fake_host: Host, act: Callable[[Host], object], first: int = 1, step: int = 1
+) -> list[tuple[int, Host]]:
+    """What `act` leaves of the host when it is killed at its effects `first`, `first + step` and so on: the number of
+    each, and a host of its own. `act` runs once, to its end."""
+    begun, found = fake_host.effects_done, []
+
+    def keep() -> None:
+        number = fake_host.effects_done - begun
+        if number >= first and (number - first) % step == 0:
+            found.append((number, fake_host.as_killed()))
+
+    fake_host.at_effect = keep
+    act(fake_host)
+    fake_host.at_effect = None
+    assert found, "there is no such effect"
+    return found
 
 
 def host(profiles: Iterable[str], load_s: float | None = None, **changes: Any) -> FakeHost:

@@ -27,6 +27,8 @@ BIG = LAYOUT.unit("big")
 WARM_UP = {"shapes": [{"prompt_tokens": 32, "output_tokens": 4, "concurrency": 1}], "limit_s": 60}
 KEY = "0123456789abcdef" * 4
 NAMES = ("alpha", "beta", "gamma")
+# Longer than any grace of the services, and how far a jump goes at most: services try again without being asked.
+STILL_S, JUMP_S = 32.0, 20.0
 HOSTS = [{"name": name, "address": f"10.0.0.{number}"} for number, name in enumerate(NAMES, 1)]
 
 
@@ -244,11 +246,30 @@ class FakeGroup:
         return api.switches(self.alpha.effects(), LAYOUT)
 
     def wait(self, seconds: float) -> None:
-        """Lets time pass."""
-        end = self.alpha.mono + seconds
+        """Lets time pass: by half seconds, and where nothing has changed for a while, to what comes next by itself."""
+        end, still, since = self.alpha.mono + seconds, self._seen(), self.alpha.mono
         while self.alpha.mono < end:
-            self.alpha.mono += 0.5
+            now = self.alpha.mono
+            step = 0.5 if now < since + STILL_S else max(0.5, min(JUMP_S, self._next() - now, end - now))
+            self.alpha.mono += step
             self.alpha.tick()
+            seen = self._seen()
+            if seen != still:
+                still, since = seen, self.alpha.mono
+
+    def _seen(self) -> list[Any]:
+        """What looks and time may change, without the times."""
+        return [
+            [(unit.active, unit.sub, unit.invocation) for unit in host.units.values()]
+            + [text for text, _written in host.texts.values()]
+            for host in self.hosts.values()
+        ]
+
+    def _next(self) -> float:
+        """When a unit does by itself what comes next."""
+        units = [unit for host in self.hosts.values() for unit in host.units.values()]
+        times = [at for unit in units for at in (unit.turn_at, unit.stop_until, unit.restart_at) if at is not None]
+        return min((*times, self._awaits[1] + NODES_LIMIT_S) if self._awaits[0] else times, default=float("inf"))
 
     def parts(self, unit: str = BIG) -> list[str]:
         """The nodes that run a part."""

@@ -9,6 +9,7 @@ kill the caller: `fake_host.kill_at = N` raises Killed at the Nth effect, as kil
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects, Upload
@@ -266,6 +267,7 @@ class FakeHost:
         self.starts = 0
         self.effects_done = 0
         self.kill_at: int | None = None
+        self.at_effect: Callable[[], None] | None = None  # called as each effect begins
         self.told_at: int | None = None  # the effect at which SIGTERM comes
         self.told = False  # it came, and no wait has heeded it yet
         self.frontdoor_present = True
@@ -552,6 +554,12 @@ class FakeHost:
             if state is not None and not state.reason:
                 raise Broken("closed without a reason")
 
+    def as_killed(self) -> Self:
+        """A copy of this host as a kill -9 of its switch leaves it now."""
+        copied = copy.deepcopy(self)
+        copied.at_effect = copied.lock_holder = None
+        return copied
+
     def effects(self) -> Effects:
         return Effects(
             clock=FakeClock(self),
@@ -573,6 +581,8 @@ class FakeHost:
         self.effects_done += 1
         self.tick()
         self.check()
+        if self.at_effect is not None:
+            self.at_effect()
         if self.kill_at is not None and self.effects_done >= self.kill_at:
             self.kill_at = None
             raise Killed
@@ -867,7 +877,9 @@ class FakeFiles:
 
     def names(self, path: PurePosixPath) -> tuple[str, ...]:
         self._host.step()
-        return tuple(sorted({known.parts[len(path.parts)] for known in self._host.texts if path in known.parents}))
+        above, depth = path.parts, len(path.parts)
+        every = [known.parts for known in self._host.texts]
+        return tuple(sorted({parts[depth] for parts in every if len(parts) > depth and parts[:depth] == above}))
 
     def write(self, path: PurePosixPath, text: str) -> None:
         self._host.step(f"write {path}")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import BESIDE, Gate, Holder, Mode, OnFailure
-from unit.plugins.module_utils._slot.calls import b70ctl, check, names, recover, switch
-from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed
+from unit.plugins.module_utils._slot.calls import b70ctl, check, killed_anywhere, names, recover, switch
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost
 
 FIRST, SECOND = LAYOUT.unit("a"), LAYOUT.unit("b", BESIDE)
 
@@ -183,15 +183,12 @@ def effects_of(host, name):
 @pytest.mark.parametrize("then", ["settle", "reboot"])
 def test_killed_anywhere_then_settled_by_the_host(then, fault):
     """One engine serves in the end, verified, and is what boots; nobody is turned away before a reboot."""
-    moments = effects_of(served(fault), "b")
+    before = served(fault, Watched)
+    before.shut = False
     ends = set()
     # Each case takes other moments.
-    for number in range(1 + 2 * (then == "reboot") + bool(fault), moments + 1, 17):
-        host = served(fault, Watched)
-        host.shut = False
-        host.kill_at = host.effects_done + number
-        with pytest.raises(Killed):
-            switch(host, "b")
+    first = 1 + 2 * (then == "reboot") + bool(fault)
+    for number, host in killed_anywhere(before, lambda host: switch(host, "b"), first, 17):
         if then == "reboot":
             host.mono += 30
             host.shut = None

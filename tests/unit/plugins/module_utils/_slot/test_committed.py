@@ -12,7 +12,16 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, rendering
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Mode, OnFailure
-from unit.plugins.module_utils._slot.calls import b70ctl, check, host, made_once, names, recover, switch
+from unit.plugins.module_utils._slot.calls import (
+    b70ctl,
+    check,
+    host,
+    killed_anywhere,
+    made_once,
+    names,
+    recover,
+    switch,
+)
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed, request
 
 PROGRAM = ["/opt/b70/stacks/cpu-1a2b3c4d5e/venv/bin/vllm", "serve", "/models/a", "--max-model-len"]
@@ -128,19 +137,10 @@ def test_a_person_who_has_it_settled_gets_what_was_verified(fake_host):
 @pytest.mark.parametrize("then", ["nothing", "reboot"])
 @pytest.mark.parametrize("changes", [NEW, WRONG])
 def test_a_switch_to_a_new_rendering_killed_anywhere_is_settled(then, changes):
-    number = 1 if then == "nothing" else 3
-    while True:
-        fake_host = served()
-        old = live(fake_host)
-        new = fake_host.render_held("a", **changes)
-        fake_host.kill_at = fake_host.effects_done + number
-        try:
-            switch(fake_host)
-        except Killed:
-            pass
-        else:
-            return
-        fake_host.check()
+    before = served()
+    old = live(before)
+    new = before.render_held("a", **changes)
+    for number, fake_host in killed_anywhere(before, switch, 1 if then == "nothing" else 3, 5):
         if then == "reboot":
             fake_host.mono += 60
             fake_host.reboot()
@@ -153,23 +153,15 @@ def test_a_switch_to_a_new_rendering_killed_anywhere_is_settled(then, changes):
         again = switch(fake_host)
         assert again["failed"] == (changes is WRONG), (number, again["msg"])
         assert length(fake_host) == ("2032" if changes is NEW else "2048"), number
-        number += 5
 
 
 @pytest.mark.parametrize("then", ["nothing", "reboot"])
 def test_a_failed_switch_killed_anywhere_leads_back_to_what_was_verified(then):
-    number = 1 if then == "nothing" else 3
-    while True:
-        fake_host = served()
-        fake_host.render("a", **NEW)
-        fake_host.unit("b").fault = "wrong_answer"
-        fake_host.kill_at = fake_host.effects_done + number
-        try:
-            switch(fake_host, "b")
-        except Killed:
-            pass
-        else:
-            return
+    before = served()
+    before.render("a", **NEW)
+    before.unit("b").fault = "wrong_answer"
+    first = 1 if then == "nothing" else 3
+    for number, fake_host in killed_anywhere(before, lambda host: switch(host, "b"), first, 4):
         if then == "reboot":
             fake_host.mono += 60
             fake_host.reboot()
@@ -178,7 +170,6 @@ def test_a_failed_switch_killed_anywhere_leads_back_to_what_was_verified(then):
         assert (result["failed"], fake_host.open) == (False, True), (number, result["msg"])
         # An engine that the killed switch did not touch runs on as it was.
         assert length(fake_host) == "2048", number
-        number += 4
 
 
 def test_a_host_without_a_copy_gets_one_at_its_next_commit(fake_host):

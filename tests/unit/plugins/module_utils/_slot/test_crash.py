@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
-from unit.plugins.module_utils._slot.calls import made_once
+from unit.plugins.module_utils._slot.calls import killed_anywhere, made_once
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed, request
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
@@ -52,16 +52,21 @@ def run(fake_host, profile, **changes):
     return api.switch(fake_host.effects(), LAYOUT, request(profile, **changes))
 
 
-def effects_of(fault, kinds=()):
-    fake_host = make(fault, kinds)
+def effects_of(fault):
+    fake_host = make(fault)
     before = fake_host.effects_done
     run(fake_host, "b")
     return fake_host.effects_done - before
 
 
-def killed(fault, number, kinds=()):
+def moments(fault, first, step, kinds=()):
+    """Hosts on which the switch from a to b was killed, with the numbers of its effects."""
+    return killed_anywhere(make(fault, kinds), lambda fake_host: run(fake_host, "b"), first, step)
+
+
+def killed(fault, number):
     """A host on which the switch from a to b was killed at its Nth effect."""
-    fake_host = make(fault, kinds)
+    fake_host = make(fault)
     fake_host.kill_at = fake_host.effects_done + number
     with pytest.raises(Killed):
         run(fake_host, "b")
@@ -75,8 +80,7 @@ def killed(fault, number, kinds=()):
 def test_killed_anywhere_then_settled(fault, then, want):
     # Every case takes another seventh of the moments; together they take all of them.
     first = ("abc" + "-").index(want or "-") + (4 if then == "reboot" else 0)
-    for number in range(1 + first % 7, effects_of(fault) + 1, 7):
-        fake_host = killed(fault, number)
+    for number, fake_host in moments(fault, 1 + first % 7, 7):
         if then == "reboot":
             fake_host.mono += 30
             fake_host.reboot()
@@ -100,8 +104,7 @@ def test_killed_anywhere_then_settled(fault, then, want):
 def test_killed_anywhere_between_kinds_of_engines(fault, kinds, then):
     # Every case takes another part of the moments.
     first = 1 + len(fault) % 3 + 2 * (then == "reboot")
-    for number in range(first, effects_of(fault, kinds) + 1, 11):
-        fake_host = killed(fault, number, kinds)
+    for number, fake_host in moments(fault, first, 11, kinds):
         if then == "reboot":
             fake_host.mono += 30
             fake_host.reboot()
@@ -116,8 +119,7 @@ def test_killed_anywhere_between_kinds_of_engines(fault, kinds, then):
 
 @pytest.mark.parametrize("fault", ["", "wrong_answer"])
 def test_killed_anywhere_the_way_back_is_still_known(fault):
-    for number in range(1, effects_of(fault) + 1, 5):
-        fake_host = killed(fault, number)
+    for number, fake_host in moments(fault, 1, 5):
         served = fake_host.state.profile_name if fake_host.open else "a"
         fake_host.unit("c").fault = "wrong_answer"
         result = run(fake_host, "c")
@@ -127,8 +129,7 @@ def test_killed_anywhere_the_way_back_is_still_known(fault):
 
 
 def test_killed_twice():
-    for number in range(5, effects_of(""), 7):
-        fake_host = killed("", number)
+    for _number, fake_host in moments("", 5, 7):
         fake_host.kill_at = fake_host.effects_done + 40
         with pytest.raises(Killed):
             run(fake_host, "c")
@@ -138,8 +139,7 @@ def test_killed_twice():
 
 
 def test_a_reboot_in_the_middle_boots_nothing_unverified():
-    for number in range(1, effects_of("wrong_answer") + 1, 5):
-        fake_host = killed("wrong_answer", number)
+    for _number, fake_host in moments("wrong_answer", 1, 5):
         fake_host.reboot()
         assert fake_host.running in ([], [A])
 

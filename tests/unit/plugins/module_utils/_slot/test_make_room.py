@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import read_memory
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode
-from unit.plugins.module_utils._slot.calls import names
-from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed, request
-from unit.plugins.module_utils._slot.two_slots import AUX, TwoSlots, killed_at
+from unit.plugins.module_utils._slot.calls import killed_anywhere, names
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
+from unit.plugins.module_utils._slot.two_slots import AUX, TwoSlots
 
 SHARED = "/dev/dri/renderD129"
 
@@ -133,19 +134,14 @@ def test_a_model_of_the_smaller_slot_takes_its_card_back(host):
 @pytest.mark.parametrize("fault", ["", "wrong_answer"])
 @pytest.mark.parametrize("then", ["nothing", "reboot"])
 def test_a_switch_that_is_killed_anywhere_leaves_both_slots_as_before_or_as_wanted(fault, then):
-    host = serving(fault)
-    before = host.main.effects_done
-    switch(host, "large", switch_id="lost")
-    moments = host.main.effects_done - before
     # Each case takes other moments.
-    for number in range({"nothing": 1, "reboot": 13}[then] + 6 * bool(fault), moments + 1, 23):
-        host = serving(fault)
-        with pytest.raises(Killed), killed_at(host, number):
-            switch(host, "large", switch_id="lost")
+    first = {"nothing": 1, "reboot": 13}[then] + 6 * bool(fault)
+    lose = partial(switch, profile="large", switch_id="lost")
+    for number, host in killed_anywhere(serving(fault), lose, first, 23):
         if then == "reboot":
             host.main.mono += 30
             host.reboot()
         settle(host, first=LAYOUT if number % 2 else AUX)
         wanted = {("small", "embed")} if fault else {("small", "embed"), ("large", None)}
-        assert host.served() in wanted, (number, moments, host.main.texts[AUX.journal_file][0][-3000:])
+        assert host.served() in wanted, (number, host.main.texts[AUX.journal_file][0][-3000:])
         host.assert_invariants()

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Mode, OnFailure
-from unit.plugins.module_utils._slot.calls import host, made_once, recover, switch
-from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed
+from unit.plugins.module_utils._slot.calls import host, killed_anywhere, made_once, recover, switch
+from unit.plugins.module_utils._slot.fake_host import LAYOUT
 
 A, B = (LAYOUT.unit(name) for name in "ab")
 
@@ -132,17 +132,10 @@ def served():
 @pytest.mark.parametrize("mode", [Mode.BOOT, Mode.RECOVER])
 @pytest.mark.parametrize(("target", "fault"), [("b", ""), ("b", "wrong_answer"), (None, "")])
 def test_a_switch_killed_anywhere_is_settled(then, mode, target, fault):
-    number = 1 if mode is Mode.BOOT else 3
-    while True:
-        fake_host = served()
-        fake_host.unit("b").fault = fault
-        fake_host.kill_at = fake_host.effects_done + number
-        try:
-            switch(fake_host, target)
-        except Killed:
-            pass
-        else:
-            return
+    before = served()
+    before.unit("b").fault = fault
+    first = 1 if mode is Mode.BOOT else 3
+    for number, fake_host in killed_anywhere(before, lambda host: switch(host, target), first, 5):
         if then == "reboot":
             fake_host.mono += 60
             fake_host.reboot()
@@ -151,7 +144,6 @@ def test_a_switch_killed_anywhere_is_settled(then, mode, target, fault):
         assert not result["failed"], (number, result["msg"])
         # With an entry in the journal the answer is clear; a stop is finished, a switch ends verified.
         assert fake_host.open or target is None, (number, result["msg"])
-        number += 5
 
 
 def test_a_running_switch_is_waited_for(fake_host):

@@ -13,8 +13,8 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Holder, Mode
-from unit.plugins.module_utils._slot.calls import b70ctl, check, names, recover, switch
-from unit.plugins.module_utils._slot.fake_host import FAULTS, LAYOUT, LOST, FakeHost, Killed, profile_data, request
+from unit.plugins.module_utils._slot.calls import b70ctl, check, killed_anywhere, names, recover, switch
+from unit.plugins.module_utils._slot.fake_host import FAULTS, LAYOUT, LOST, FakeHost, profile_data, request
 
 UNITS = [LAYOUT.unit("r", number) for number in range(3)]
 
@@ -343,23 +343,10 @@ def test_a_baseline_is_what_all_engines_answer(fake_host):
 def test_killed_at_every_effect_it_is_settled(fake_host):
     """The next run leaves all replicas verified and served, or what was served before."""
     switch(fake_host, "a")
-    probe = FakeHost()
-    probe.render("a")
-    probe.render("r", replicas=3)
-    switch(probe, "a")
-    first = probe.effects_done
-    switch(probe, "r")
-    for at in range(first + 1, probe.effects_done, 23):
-        host = FakeHost()
-        host.render("a")
-        host.render("r", replicas=3)
-        switch(host, "a")
-        host.kill_at = at
-        with pytest.raises(Killed):
-            switch(host, "r", switch_id="killed")
+    for number, host in killed_anywhere(fake_host, lambda host: switch(host, "r", switch_id="killed"), step=23):
         recover(host)
         host.assert_invariants()
-        assert host.open, f"killed at effect {at}"
+        assert host.open, f"killed at effect {number}"
 
 
 def test_status_shows_each(fake_host):

@@ -13,8 +13,8 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import Rendering
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, OnFailure, Phase
-from unit.plugins.module_utils._slot.calls import check, made_once, names, recover, switch
-from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed, profile_data, rendering
+from unit.plugins.module_utils._slot.calls import check, killed_anywhere, made_once, names, recover, switch
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, profile_data, rendering
 
 UNITS = [LAYOUT.unit("r", number) for number in range(3)]
 STACK = "/opt/b70/stacks/cpu-2222222222"
@@ -261,9 +261,9 @@ def test_streams_that_last_longer_than_the_drain_are_told(fake_host):
     assert "1 generations still ran after 5 s of draining and were ended" in result["warnings"]
 
 
-def effects_of(faults):
+def effects_of_a_switch():
     fake_host = served()
-    hold(fake_host, faults)
+    hold(fake_host)
     before = fake_host.effects_done
     switch(fake_host, "r")
     return fake_host.effects_done - before
@@ -285,13 +285,9 @@ def test_killed_anywhere_then_settled_by_the_host(faults, then):
     """Three of one verified rendering serve in the end: that of before, or the new one where that was committed."""
     # Every case takes another of the moments.
     first = 1 + len(faults) + 2 * (then == "reboot")
-    for number in range(first, effects_of(faults) + 1, 29):
-        fake_host = served()
-        hold(fake_host, faults)
-        fake_host.kill_at = fake_host.effects_done + number
-        with pytest.raises(Killed):
-            switch(fake_host, "r")
-        fake_host.check()
+    held = served()
+    hold(held, faults)
+    for number, fake_host in killed_anywhere(held, lambda host: switch(host, "r"), first, 29):
         if then == "reboot":
             fake_host.mono += 30
             fake_host.reboot()
@@ -308,7 +304,7 @@ def test_killed_anywhere_then_settled_by_the_host(faults, then):
 
 def test_told_to_end_anywhere_leaves_one_rendering_served():
     seen = set()
-    for number in range(1, effects_of({}) + 1, 17):
+    for number in range(1, effects_of_a_switch() + 1, 17):
         fake_host = served()
         hold(fake_host)
         fake_host.told_at = fake_host.effects_done + number

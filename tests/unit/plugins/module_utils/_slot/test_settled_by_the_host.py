@@ -11,7 +11,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, comma
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import locks
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Mode
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.unit import settle_name
-from unit.plugins.module_utils._slot.calls import check, host, made_once, recover, switch
+from unit.plugins.module_utils._slot.calls import check, host, killed_anywhere, made_once, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed, request
 
 SETTLE = f"restart {settle_name('main')}"
@@ -48,18 +48,10 @@ def ready(fault: str = "") -> FakeHost:
     ],
 )
 def test_a_switch_killed_anywhere_is_settled_by_what_it_left_queued(first, target, fault, changes):
-    number = first  # and every fifth moment from there
-    while True:
-        fake_host = ready(fault)
-        if changes.get("mode"):
-            fake_host.crash("a")
-        fake_host.kill_at = fake_host.effects_done + number
-        try:
-            switch(fake_host, target, **changes)
-        except Killed:
-            pass
-        else:
-            break
+    before = ready(fault)
+    if changes.get("mode"):
+        before.crash("a")
+    for number, fake_host in killed_anywhere(before, lambda host: switch(host, target, **changes), first, 5):
         if fake_host.settle_queued:
             recover(fake_host)
             fake_host.assert_invariants()
@@ -68,7 +60,6 @@ def test_a_switch_killed_anywhere_is_settled_by_what_it_left_queued(first, targe
             # Nothing was touched yet. What is open for a crashed engine is so for a process that is gone.
             assert fake_host.open, number
             assert fake_host.running == [LAYOUT.unit("a")], number
-        number += 5
     assert number > 40
 
 

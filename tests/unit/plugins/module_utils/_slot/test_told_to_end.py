@@ -8,12 +8,13 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
-from unit.plugins.module_utils._slot.calls import host, names, recover, switch
+from unit.plugins.module_utils._slot.calls import host, made_once, names, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
 
 STATUS = f"{LAYOUT.frontdoor_url}/status"
 
 
+@made_once
 def served_a(fault=""):
     fake_host = host("ab", load_s=1.0)
     switch(fake_host, "a")

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -37,6 +38,7 @@ class _Aux(FakeHost):
 
     mono, texts, starts, cards = map(_of_main, ("mono", "texts", "starts", "cards"))
     effects_done, kill_at, told_at, told = map(_of_main, ("effects_done", "kill_at", "told_at", "told"))
+    at_effect = _of_main("at_effect")
     boots, going_down = map(_of_main, ("boots", "going_down"))
 
     def __init__(self, main: FakeHost) -> None:
@@ -63,6 +65,8 @@ class _Main(FakeHost):
 class TwoSlots:
     """main has the cards 0 and 1, aux has card 1."""
 
+    effects_done, at_effect = map(_of_main, ("effects_done", "at_effect"))
+
     def __init__(self) -> None:
         self.main = _Main()
         self.aux = _Aux(self.main)
@@ -83,6 +87,14 @@ class TwoSlots:
         self.main.reboot()
         self.aux.reboot()
         self.main.boots -= 1
+
+    def as_killed(self) -> TwoSlots:
+        """A copy of this host as a kill -9 of its switch leaves it now."""
+        copied = copy.deepcopy(self)
+        copied.at_effect = None
+        for slot in copied.slots:
+            slot.lock_holder = None
+        return copied
 
     def assert_invariants(self) -> None:
         for slot in self.slots:
@@ -214,15 +226,3 @@ class _Processes(FakeProcesses):
 
     def environ(self, pid: int) -> Any:
         return super().environ(pid) or self._aux.environ(pid)
-
-
-@contextmanager
-def killed_at(host: TwoSlots, number: int) -> Iterator[None]:
-    """Ends whoever makes the Nth effect from now on, as kill -9 would."""
-    host.main.kill_at = host.main.effects_done + number
-    try:
-        yield
-    finally:
-        host.main.kill_at = None
-        for slot in host.slots:
-            slot.lock_holder = None
