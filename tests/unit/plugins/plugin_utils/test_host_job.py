@@ -75,7 +75,9 @@ def test_what_is_not_ssh_is_left_alone() -> None:
     class Local:
         transport = "local"
 
-    keep_alive(Local())
+    local = Local()
+    keep_alive(local)
+    assert vars(local) == {}
 
 
 class Host:

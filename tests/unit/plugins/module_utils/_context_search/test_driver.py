@@ -232,7 +232,9 @@ def test_a_way_back_whose_files_are_gone_is_none() -> None:
 
 def test_a_slot_that_serves_nothing_needs_no_way_back() -> None:
     host = Host(published)
-    search(host).check()
+    work = search(host)
+    work.check()
+    assert (work.before, host.running, host.mutations) == (None, [], [])
 
 
 def test_the_profile_that_is_served_is_served_again_as_it_was() -> None:

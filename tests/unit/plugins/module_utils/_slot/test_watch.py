@@ -630,6 +630,7 @@ def test_it_ends_when_it_is_told_to():
     slot = watching()
     slot.host.told_at = slot.host.effects_done + 30
     watch.run(slot.host.effects(), LAYOUT, slot.said.append, lambda: False)
+    assert (slot.host.told_at, slot.host.told, slot.said) == (None, False, [])
 
 
 def test_a_look_that_fails_is_followed_by_the_next():
