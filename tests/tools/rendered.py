@@ -1,33 +1,49 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Record what the shipped catalogue renders to: one line of digests per profile.
+"""Write what one profile of each kind renders to: a readable file for each, which a test compares.
 
-A line that changes restarts engines, and one whose fingerprint changes voids what was recorded for it. Run this when
-that is meant; a test compares otherwise.
+A line of a unit, an environment or a profile that changes restarts engines, and a changed fingerprint voids what was
+recorded for it. Run this when that is meant, and read the difference.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-FILE = ROOT / "tests/unit/plugins/plugin_utils/_render/rendered.json"
+FOLDER = ROOT / "tests/unit/plugins/plugin_utils/_render/golden"
 sys.path[:0] = [str(ROOT / ".cache/collections")]
 
+NODES = {
+    "interface": "ens2f0np0",
+    "hosts": [{"name": "alpha", "address": "10.20.0.1"}, {"name": "beta", "address": "10.20.0.2"}],
+}
+# By the name of the file: a shipped profile or example, what is changed of it, and settings of its slot.
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "vllm": ("qwen38-27b-fp8-tp2", {}, {}),
+    "replicas": ("qwen35-9b-w4a16", {"replicas": 2}, {}),
+    "beside": ("qwen35-9b-w4a16", {}, {"cards": 2}),
+    "llama-server": ("lfm25-2.6b-q8-gguf", {}, {}),
+    "image": ("qwen35-9b-w4a16-image", {}, {}),
+    "nodes": ("two-hosts", {}, {"nodes": NODES, "node": "alpha"}),
+    "remote": ("remote", {}, {}),
+}
 
-def digests() -> dict[str, dict[str, str]]:
-    """Return ``{profile: {what: digest}}`` of the shipped catalogue, with its stacks by name and not by content."""
+
+def texts() -> dict[str, str]:
+    """Return ``{name of the file: its text}``, with stacks by name and not by content."""
     from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
+    from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import SHIPPED
     from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks, stack_id
     from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.typed import expanded
     from ansible_collections.arcpro.b70.plugins.plugin_utils._render.rendering import fingerprint, render_slot
 
     stacks = load_stacks()
-    profiles = load_catalogue(stacks=stacks)
+    profiles = load_catalogue([SHIPPED / "examples"], stacks=stacks)
     settings = {
         **{f"{name}_dir": f"/{name}" for name in ("config", "unit", "tmpfiles", "run", "state", "lib", "bin")},
         **{f"{name}_dir": f"/{name}" for name in ("models", "stacks", "cache")},
@@ -38,34 +54,31 @@ def digests() -> dict[str, dict[str, str]]:
         "backend_port": 18080,
         "stacks": stacks,
     }
-    files = {Path(file["path"]).name: file["content"] for file in render_slot(profiles, settings)}
     found = {}
-    for name, profile in sorted(profiles.items()):
+    for case, (name, changes, more) in CASES.items():
+        profile = {**profiles[name], **changes}
         manifest = stacks[profile["stack"]]
-        resolved = json.loads(files[f"{name}.json"])
+        files = {Path(row["path"]).name: row["content"] for row in render_slot({name: profile}, {**settings, **more})}
+        resolved = json.loads(files.pop(f"{name}.json"))
+        # What follows from the content of the stack, the profile and the unit, and what stands in the other files.
+        engines = (resolved["engine"], *resolved["engine"].get("replicas", []), resolved["engine"].get("beside", {}))
+        for part in (resolved, *engines):
+            for key in ("fingerprint", "examined", "unit_sha256", "argv", "env"):
+                part.pop(key, None)
         own = fingerprint(expanded(profile, manifest), manifest, manifest["name"], {})
-        del resolved["fingerprint"], resolved["examined"], resolved["unit_sha256"]
-        # The first is the profile's own where it has one engine; several each have a file.
-        numbers = [row["index"] for row in resolved["engine"].get("replicas", [])]
-        engines = [f"{name}@{number}" for number in numbers] or [name]
-        parts = {
-            "profile": json.dumps(resolved, sort_keys=True),
-            "environment": "".join(files[f"{engine}.env"] for engine in engines),
-            "unit": "".join(files[f"b70-slot-main-{engine}.service"] for engine in engines),
-            "fingerprint": own,
-        }
-        identity = stack_id(manifest)
-        found[name] = {
-            key: hashlib.sha256(text.replace(identity, manifest["name"]).encode()).hexdigest()[:16]
-            for key, text in parts.items()
-        }
+        parts = {"fingerprint": f"{own}\n", "profile": f"{json.dumps(resolved, indent=2)}\n"}
+        # The units beside the engine's are the same for all kinds.
+        kept = (".service", ".env") if case == "vllm" else (f"{name}.service", "@", f"{name}.env", "b70-node-main")
+        parts |= {file: text for file, text in sorted(files.items()) if any(word in file for word in kept)}
+        text = "".join(f"==> {part} <==\n{content.rstrip()}\n\n" for part, content in parts.items())
+        found[f"{case}.txt"] = text.replace(stack_id(manifest), manifest["name"]).rstrip() + "\n"
     return found
 
 
 def main() -> None:
-    """Write the file."""
-    rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in digests().items())
-    FILE.write_text("{\n" + rows + "\n}\n")
+    """Write the files."""
+    for name, text in texts().items():
+        (FOLDER / name).write_text(text)
 
 
 if __name__ == "__main__":
