@@ -291,7 +291,7 @@ def test_it_notices_a_client_that_leaves(tmp_path: Path) -> None:
 
 
 def test_what_it_was_told_holds_for_its_next_start_only(tmp_path: Path) -> None:
-    with started(tmp_path, "slow-ready", load_s=8.0) as sim:
+    with started(tmp_path, "slow-ready", live=["never-ready"]) as sim:
         until = time.monotonic() + LIMIT_S
         status = 0
         while status == 0 and time.monotonic() < until:

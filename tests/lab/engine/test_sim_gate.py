@@ -76,7 +76,7 @@ def judge(tmp_path: Path) -> Iterator[Judge]:
             ]
             config.write_text("\n".join(parts) + "\n")
             stack.enter_context(process([sys.executable, "-c", FRONTDOOR, "--config", str(config)], port, "frontdoor"))
-            limit_s = 10.0 if "hang-stream" in faults else 120.0
+            limit_s = 2.0 if "hang-stream" in faults else 120.0
             host = Real(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{sim.port}", limit_s, **changes)
             plan = Plan(items=(item,), quiet_s=60.0, request_timeout_s=120.0)
             gate = Gate(host, host.profile, plan)

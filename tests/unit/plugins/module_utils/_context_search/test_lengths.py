@@ -9,7 +9,8 @@ import random
 from bisect import bisect_left
 from collections.abc import Callable
 
-import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search.lengths import (
     Bounds,
@@ -97,10 +98,10 @@ def test_bounds_without_a_multiple_between_them() -> None:
     assert next_length([], 64, 128, Bounds(100, 300)) == 256
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_any_shape_that_grows(seed: int) -> None:
+@given(st.randoms(use_true_random=True))
+@settings(max_examples=300)
+def test_any_shape_that_grows(chance: random.Random) -> None:
     """Tokens that grow by any steps, less than in proportion: the answer is that of trying every length."""
-    chance = random.Random(seed)
     granularity, target = chance.choice([16, 64, 128, 384]), chance.choice([1, 2, 8, 12, 64])
     bounds = Bounds(granularity, granularity * chance.randint(1, 300))
     base = chance.randint(1, target * bounds.most)

@@ -361,8 +361,8 @@ def test_an_idle_engine_is_verified_again():
 
 
 def test_verifications_do_not_push_switches_out_of_memory():
-    slot = watching(verify_every_s=600)
-    slot.looks(3000)
+    slot = watching(verify_every_s=60)
+    slot.looks(320)
     attempts = read_memory(slot.host.effects(), LAYOUT).attempts
     assert [attempt.kind for attempt in attempts] == ["switch", "recheck"]
 

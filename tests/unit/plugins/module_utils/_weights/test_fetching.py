@@ -28,6 +28,8 @@ from hub.server import COMMIT, Fault, Hub, serve
 
 PACKAGE = Path(fetching.__file__).parent
 BIG = 3_000_000
+# The program itself, without the pauses before it tries again.
+PROGRAM = "from fetching import program; program.PAUSE_S = 0.1; raise SystemExit(program.main())"
 TOKEN = "hf_secret_of_the_test"
 
 
@@ -74,7 +76,7 @@ class Fetcher:
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         process = subprocess.Popen(
-            [self.python, "-m", "fetching.program", command, str(path)],
+            [self.python, "-c", PROGRAM, command, str(path)],
             cwd=PACKAGE.parent,
             env=environment,
             text=True,
@@ -206,13 +208,13 @@ def test_another_size_than_promised_is_refused(fetcher: Fetcher, hub: Hub, model
 
 
 def test_a_stalled_download_is_given_up_with_advice_and_keeps_what_came(fetcher: Fetcher, hub: Hub):
-    fetcher.spec.update(stall_s=3, attempts=2)
+    fetcher.spec.update(stall_s=1, attempts=2)
     hub.faults["model.safetensors"] = Fault("stall", after=600_000, times=1)
     assert "digests" in fetcher.fetch()  # one stall is survived
     (fetcher.staging / "model.safetensors").unlink()
     hub.faults["model.safetensors"] = Fault("stall", after=0, times=-1)
     said = fetcher.fetch()["error"]
-    assert "sends nothing: not one byte of model.safetensors came in 2 attempts of up to 3 s" in said
+    assert "sends nothing: not one byte of model.safetensors came in 2 attempts of up to 1 s" in said
     assert "run again to go on there, or take a mirror" in said
 
 
