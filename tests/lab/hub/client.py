@@ -26,7 +26,8 @@ def client() -> Path:
         if not (folder / "complete").exists():
             uv = str(Path(sys.executable).parent / "uv")
             subprocess.run([uv, "venv", "--clear", "--quiet", "--no-project", str(folder)], check=True, timeout=480)
-            argv = ["pip", "install", "--quiet", "--compile-bytecode", "--python", str(python), "--require-hashes", "--no-deps"]
-            subprocess.run([uv, *argv, "--requirement", str(LOCK)], check=True, timeout=900)
+            argv = ["pip", "install", "--quiet", "--compile-bytecode", "--python", str(python)]
+            argv += ["--require-hashes", "--no-deps", "--requirement", str(LOCK)]
+            subprocess.run([uv, *argv], check=True, timeout=900)
             (folder / "complete").touch()
     return python

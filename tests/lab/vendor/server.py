@@ -120,7 +120,7 @@ def serve(directory: Path, address: str) -> Iterator[str]:
     """Serve `directory` on a free port of `address`; yields the URL without a slash at its end."""
     handler = functools.partial(_Quiet, directory=str(directory))
     server = ThreadingHTTPServer((address, 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:
         yield f"http://{address}:{server.server_port}"

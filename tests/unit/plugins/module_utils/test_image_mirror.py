@@ -78,7 +78,7 @@ def mirror(tmp_path: Path, registry: Registry) -> Iterator[tuple[str, Path]]:
     folder.mkdir()
     assert _image_mirror.bring(folder, SOURCE, None, 9, write=True)
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(folder)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}", folder
     server.shutdown()
     server.server_close()

@@ -73,7 +73,7 @@ class Quiet(BaseHTTPRequestHandler):
 
 def test_http_answers_with_any_status_and_refusals_with_their_reason():
     server = HTTPServer(("127.0.0.1", 0), Quiet)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{server.server_port}"
     assert host.http_get(f"{url}/status") == {"status": 503, "body": '{"open": false}', "error": ""}

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._engine import check, fit
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
+from unit import shipped
 
-CATALOGUE = load_catalogue(stacks=load_stacks())
+CATALOGUE = shipped.profiles()
 GEMMA4 = "gemma4-12b-it-int4-autoround"
 # The published config.json of google/gemma-3-12b-it, as far as it matters here.
 GEMMA3_CONFIG = {

@@ -56,7 +56,7 @@ class Server:
                 asked.append(self.path)
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         self._thread.start()
         self.folder = folder
         self.url = f"http://127.0.0.1:{self._server.server_port}"

@@ -166,7 +166,7 @@ def crowd():
 
     httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     httpd.daemon_threads = True
-    threading.Thread(target=httpd.serve_forever, daemon=True).start()
+    threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     yield SimpleNamespace(url=f"http://127.0.0.1:{httpd.server_address[1]}/x", told=told)
     told.set()
     httpd.shutdown()

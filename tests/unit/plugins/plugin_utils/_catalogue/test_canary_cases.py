@@ -19,6 +19,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import pa
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from unit.plugins.module_utils._slot.fake_host import profile_data
+from unit.shipped import load_inline
 
 ROOT = Path(__file__).parents[5]
 DOC = (ROOT / "docs/canary.md").read_text(encoding="utf-8")
@@ -37,7 +38,7 @@ def loaded(*cases, engine=None):
         "engine": {**(engine or {}), "settings": {"max_model_len": 512, **(engine or {}).get("settings", {})}},
         "canary": {"cases": list(cases)},
     }
-    return load_catalogue(inline={"x": profile})["x"]["canary"]["cases"]
+    return load_inline({"x": profile})["x"]["canary"]["cases"]
 
 
 def pooled(task, *cases):
@@ -53,7 +54,7 @@ def pooled(task, *cases):
         "engine": {"task": task, "settings": {"max_model_len": 512}},
         **({"canary": {"cases": list(cases)}} if cases else {}),
     }
-    return load_catalogue(inline={"x": profile})["x"]["canary"]["cases"]
+    return load_inline({"x": profile})["x"]["canary"]["cases"]
 
 
 def without(*keys):

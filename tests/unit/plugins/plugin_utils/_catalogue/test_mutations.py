@@ -17,13 +17,13 @@ import pytest
 import yaml
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.vllm import VLLM
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.checking import OWNED_ENV
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import SHIPPED, schema
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.schema import faults
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.typed import DERIVED_ENV
+from unit.shipped import load_inline
 
 STACKS = load_stacks()
 PROFILE: dict[str, Any] = {
@@ -136,7 +136,7 @@ def test_jsonschema_takes_everything_that_is_shipped(folder, name):
 def refusals(broken: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     """Return ``{name: ["path: message"]}`` of many inline profiles, read at once as the lookup does."""
     with pytest.raises(CatalogueError) as caught:
-        load_catalogue(inline=dict(broken), stacks=STACKS)
+        load_inline(dict(broken), stacks=STACKS)
     found: dict[str, list[str]] = {}
     for problem in caught.value.problems:
         found.setdefault(problem.file.removeprefix("b70_profiles[").rstrip("]"), []).append(

@@ -15,9 +15,10 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.models impor
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.explain import explain
+from unit import shipped
 
 STACKS = load_stacks()
-CATALOGUE = load_catalogue(stacks=STACKS)
+CATALOGUE = shipped.profiles()
 C8 = "gemma4-12b-it-int4-autoround-c8"
 LISTS = load_models()
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
+from unit import shipped
 
 STACKS = load_stacks()
-CATALOGUE = load_catalogue(stacks=STACKS)
+CATALOGUE = shipped.profiles()
 # Name and cards.
 RECIPES = {
     "flash-next-w4a16": 4,

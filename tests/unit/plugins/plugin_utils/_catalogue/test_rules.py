@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.rules import broken
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks, stack_id
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.explain import explain
+from unit.shipped import load_inline
 
 WORDS = {"reason": "It hangs", "remedy": "Use one card.", "source": "vllm 41663"}
 
@@ -152,7 +152,7 @@ def stacks(tmp_path: Any) -> dict[str, dict[str, Any]]:
 
 def refused(stacks: dict[str, dict[str, Any]], *profiles: dict[str, Any]) -> list[str]:
     with pytest.raises(CatalogueError) as caught:
-        load_catalogue(inline={item["name"]: item for item in profiles}, stacks=stacks)
+        load_inline({item["name"]: item for item in profiles}, stacks=stacks)
     return [str(problem) for problem in caught.value.problems]
 
 
@@ -187,13 +187,13 @@ def test_cards_that_stages_use_count_as_well(tmp_path: Any) -> None:
 
 def test_a_rule_is_accepted_by_its_name(stacks: dict[str, dict[str, Any]]) -> None:
     accepts = {**BASE, "accepts_rules": ["r"]}
-    found = load_catalogue(inline={"x": accepts}, stacks=stacks)["x"]
+    found = load_inline({"x": accepts}, stacks=stacks)["x"]
     assert found["accepted_rules"] == [{"id": "r", "reason": "It hangs", "source": "vllm 41663"}]
     told = explain(found, stacks["ours"], {})
     assert "breaks the rule r of the stack on purpose: It hangs (vllm 41663)  <- b70_profiles[x]" in told
     harmless = copy.deepcopy(accepts)
     harmless["engine"]["settings"]["tensor_parallel_size"] = 1
-    assert load_catalogue(inline={"x": harmless}, stacks=stacks)["x"]["accepted_rules"] == []
+    assert load_inline({"x": harmless}, stacks=stacks)["x"]["accepted_rules"] == []
     (fault,) = refused(stacks, {**BASE, "engine": harmless["engine"], "accepts_rules": ["rr"]})
     assert fault == 'b70_profiles[x]: accepts_rules[0]: no stack has a rule "rr"; did you mean "r"?'
 
@@ -202,7 +202,7 @@ def test_a_stack_that_is_based_on_another_changes_a_rule_by_its_id(stacks: dict[
     (rule,) = stacks["theirs"]["rules"]
     # conditions are merged like any mapping
     assert set(rule["when"]) == {"cards", "engine.settings.tensor_parallel_size"}
-    assert load_catalogue(inline={"x": {**BASE, "stack": "theirs"}}, stacks=stacks)
+    assert load_inline({"x": {**BASE, "stack": "theirs"}}, stacks=stacks)
 
 
 def test_a_rule_changes_no_installation() -> None:

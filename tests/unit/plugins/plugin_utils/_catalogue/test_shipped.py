@@ -19,9 +19,10 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.engines impo
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import SHIPPED
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks, locked_versions
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
+from unit import shipped
 
 STACKS = load_stacks()
-CATALOGUE = load_catalogue(stacks=STACKS)
+CATALOGUE = shipped.profiles()
 # What the lab's files say, written down once and not changed since; only "quantization: auto" (no flag) is left out.
 LAB = json.loads((Path(__file__).parent / "lab_values.json").read_text())
 GEMMA4 = "gemma4-12b-it-int4-autoround"

@@ -14,6 +14,7 @@ import yaml
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
+from unit.shipped import load_inline
 
 STACKS = load_stacks()
 GOOD: dict[str, Any] = {
@@ -45,12 +46,12 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 def refused(*profiles: dict[str, Any]) -> list[str]:
     """Return the messages, each as ``path: message`` without the file."""
     with pytest.raises(CatalogueError) as caught:
-        load_catalogue(inline={profile["name"]: profile for profile in profiles}, stacks=STACKS)
+        load_inline({profile["name"]: profile for profile in profiles}, stacks=STACKS)
     return [str(problem).split(": ", 1)[1] for problem in caught.value.problems]
 
 
 def test_the_good_profile_is_good():
-    profile = load_catalogue(inline={"x": GOOD})["x"]
+    profile = load_inline({"x": GOOD})["x"]
     assert profile["title"] == profile["engine"]["served_model_name"] == profile["engine"]["cache_key"] == "x"
     assert profile["model"]["hf_repo"] is None
     assert profile["source_file"] == "b70_profiles[x]"
@@ -180,7 +181,7 @@ def test_experts_need_cards_to_be_spread_over():
     profile["engine"]["settings"]["enable_expert_parallel"] = True
     assert "nothing to spread experts over" in refused(profile)[0]
     profile["engine"]["settings"]["data_parallel_size"] = 2
-    assert "x" in load_catalogue(inline={"x": profile}, stacks=STACKS)
+    assert "x" in load_inline({"x": profile}, stacks=STACKS)
 
 
 def test_an_image_case_needs_images():
@@ -207,7 +208,7 @@ def test_an_inherited_fault_is_reported_where_it_is_written():
     parent = changed("frontdoor/max_active_generations", 9)
     children = [{"name": name, "extends": "x", "status": "experiment"} for name in ("y", "z")]
     with pytest.raises(CatalogueError) as caught:
-        load_catalogue(inline={item["name"]: item for item in [parent, *children]})
+        load_inline({item["name"]: item for item in [parent, *children]})
     assert [(item.file, item.path) for item in caught.value.problems] == [
         ("b70_profiles[x]", "frontdoor.max_active_generations")
     ]
@@ -246,7 +247,7 @@ def test_two_files_of_one_name_and_a_missing_folder(tmp_path):
 
 def test_an_inline_profile_is_a_mapping_named_like_its_key():
     with pytest.raises(CatalogueError) as caught:
-        load_catalogue(inline={"a": "text", "b": {"name": "c"}})
+        load_inline({"a": "text", "b": {"name": "c"}})
     assert len(caught.value.problems) == 2
 
 

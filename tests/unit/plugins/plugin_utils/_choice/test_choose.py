@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks, stack_id
 from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.choose import Here, choose, nearest, recommended
 from ansible_collections.arcpro.b70.plugins.plugin_utils._slots import slot_places
+from unit import shipped
+from unit.shipped import load_inline
 
 ROOT = "/opt/b70/stacks"
 MODELS = "/mnt/fast-ai/llm-models"
@@ -40,8 +41,8 @@ OURS: dict[str, dict[str, Any]] = {
         ("parked", "blocked", "xpu", 1, []),
     ]
 }
-CATALOGUE = {name: profile | {"recommended": None} for name, profile in load_catalogue(stacks=STACKS).items()} | {
-    name: profile for name, profile in load_catalogue(inline=OURS, stacks=STACKS).items() if name in OURS
+CATALOGUE = {name: profile | {"recommended": None} for name, profile in shipped.profiles().items()} | {
+    name: profile for name, profile in load_inline(OURS, stacks=STACKS).items() if name in OURS
 }
 
 
@@ -207,7 +208,7 @@ def test_a_status_that_the_site_accepts_is_served() -> None:
 
 def test_a_card_that_is_not_there_is_named() -> None:
     inline = {"far": OURS["on-one"] | {"name": "far", "engine": {"settings": {"max_model_len": 2048}, "devices": [3]}}}
-    catalogue = load_catalogue(inline=inline, stacks=STACKS)
+    catalogue = load_inline(inline, stacks=STACKS)
     found = choose(catalogue, Here(STACKS, host(2), ROOT, MODELS), "far")
     assert found["problems"] == ["far uses card 3 (engine.devices), the last one of this host is card 1."]
 
@@ -233,17 +234,17 @@ def test_the_nearest_has_the_same_weights_before_anything_else() -> None:
 def test_a_recommendation_that_its_own_cards_contradict_is_a_fault() -> None:
     wrong = OURS["on-two"] | {"name": "x", "recommended": {"cards": [1], "reason": "why not"}}
     with pytest.raises(CatalogueError, match=r"recommended.cards\[0\]: 1 does not go with cards: 2"):
-        load_catalogue(inline={"x": wrong}, stacks=STACKS)
+        load_inline({"x": wrong}, stacks=STACKS)
     wrong = OURS["on-none"] | {"name": "x", "recommended": {"cards": [1], "reason": "why not"}}
     with pytest.raises(CatalogueError, match="1 does not go with cards: 0"):
-        load_catalogue(inline={"x": wrong}, stacks=STACKS)
+        load_inline({"x": wrong}, stacks=STACKS)
 
 
 def test_no_two_shipped_profiles_are_recommended_for_the_same_number_of_cards() -> None:
-    shipped = [profile for profile in load_catalogue(stacks=STACKS).values() if profile["recommended"]]
-    counts = [count for profile in shipped for count in profile["recommended"]["cards"]]
+    profiles = [profile for profile in shipped.profiles().values() if profile["recommended"]]
+    counts = [count for profile in profiles for count in profile["recommended"]["cards"]]
     assert len(counts) == len(set(counts))
-    for profile in shipped:
+    for profile in profiles:
         assert profile["status"] not in ("rejected", "blocked")
         assert STACKS[profile["stack"]]["installable"]
 

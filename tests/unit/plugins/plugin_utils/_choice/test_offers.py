@@ -11,11 +11,12 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import row
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.production import examined
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.offers import offers, provenance, rate, summary
+from unit import shipped
 from unit.plugins.module_utils._evidence.records import record
+from unit.shipped import load_inline
 
 STACKS = load_stacks()
 # A recipe with evidence as owners give it.
@@ -44,7 +45,7 @@ RECIPE: dict[str, Any] = {
 
 
 def load(**change: Any) -> dict[str, dict[str, Any]]:
-    profiles = load_catalogue(inline={"recipe": {**RECIPE, **change}}, stacks=STACKS)
+    profiles = load_inline({"recipe": {**RECIPE, **change}}, stacks=STACKS)
     return {"recipe": profiles["recipe"]}
 
 
@@ -106,10 +107,10 @@ def test_profiles_go_by_cards(cards: int | None, shown: bool, more: bool) -> Non
 
 
 def test_the_shipped_catalogue_is_told_by_cards_and_status() -> None:
-    told = [line for line in offers(load_catalogue(stacks=STACKS), STACKS, 4, "gemma4-12b") if not line.startswith(" ")]
+    told = [line for line in offers(shipped.profiles(), STACKS, 4, "gemma4-12b") if not line.startswith(" ")]
     assert told[0].startswith("gemma4-12b-it-int4-autoround")
     assert "rejected" in told[-2]
-    assert offers(load_catalogue(stacks=STACKS), STACKS, 1, "gemma4-12b")[-1] == "14 more need more or other cards"
+    assert offers(shipped.profiles(), STACKS, 1, "gemma4-12b")[-1] == "14 more need more or other cards"
 
 
 @pytest.mark.parametrize(

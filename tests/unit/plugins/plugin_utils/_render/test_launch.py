@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_files import numbered
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.images import reference, source
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks, stack_id
@@ -27,6 +26,7 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._render.rendering impor
 from ansible_collections.arcpro.b70.plugins.plugin_utils._weights.hub import from_catalogue
 from unit.contracts import check
 from unit.quadlet import GENERATED, directives, words
+from unit.shipped import load_inline
 
 STACKS = load_stacks()
 STOCK, NEWER = "vllm-openai-xpu-0.30.0", "vllm-openai-xpu-0.30.0-runtime-26.35"
@@ -53,7 +53,7 @@ def rendered(stack: str = STOCK, stacks: Any = None, **engine: Any) -> dict[str,
         "model": {"directory": "demo"},
         "engine": {"settings": {"max_model_len": 2048, **engine.pop("settings", {})}, **engine},
     }
-    catalogue = {"demo": load_catalogue(inline={"demo": demo}, stacks=known)["demo"]}
+    catalogue = {"demo": load_inline({"demo": demo}, stacks=known)["demo"]}
     files = render_slot(catalogue, {**SETTINGS, "stacks": known})
     return {Path(file["path"]).name: file["content"] for file in files}
 
@@ -183,7 +183,7 @@ def test_the_draft_of_vllm_is_a_directory_that_is_downloaded_checked_and_in_the_
         "model": {"hf_repo": "a/demo", "revision": "e" * 40, "directory": "demo", "draft": draft},
         "engine": {"settings": {"max_model_len": 2048, "speculative_config": speculative}},
     }
-    catalogue = load_catalogue(inline={"demo": demo}, stacks=STACKS)
+    catalogue = load_inline({"demo": demo}, stacks=STACKS)
     assert from_catalogue(catalogue, ["demo"], {})["demo-draft"] == {
         "hub": "a/draft",
         "profile": "demo",
@@ -229,7 +229,7 @@ def test_a_draft_of_vllm_is_refused_where_it_is_none(model: Any, settings: Any, 
         "engine": {"settings": {"max_model_len": 2048, "speculative_config": {"method": "dflash", **settings}}},
     }
     with pytest.raises(CatalogueError) as caught:
-        load_catalogue(inline={"demo": demo}, stacks=STACKS)
+        load_inline({"demo": demo}, stacks=STACKS)
     assert message in str(caught.value)
 
 
@@ -251,7 +251,7 @@ def test_llama_cpp_in_its_makers_images_gets_the_models_beside_its_own(stack: st
             "settings": {"ctx_size": 2048, "spec_draft_model": "@draft_file@", "mmproj": "@projector_file@"},
         },
     }
-    catalogue = load_catalogue(inline={"demo": demo}, stacks=STACKS)
+    catalogue = load_inline({"demo": demo}, stacks=STACKS)
     files = render_slot({"demo": catalogue["demo"]}, {**SETTINGS, "stacks": STACKS})
     text = next(file["content"] for file in files if file["path"].endswith("b70-slot-main-demo.service"))
     beside = ["/models/demo", "/models/demo-draft", "/models/demo-projector"]
@@ -297,7 +297,7 @@ def test_the_id_of_a_stack_is_that_of_its_image(change: dict[str, Any], same: bo
 def test_what_is_explained_names_the_image() -> None:
     demo = {"status": "candidate", "stack": STOCK, "cards": 1, "model": {"directory": "d"}}
     demo["engine"] = {"settings": {"max_model_len": 2048}}
-    profile = load_catalogue(inline={"demo": demo}, stacks=STACKS)["demo"]
+    profile = load_inline({"demo": demo}, stacks=STACKS)["demo"]
     assert explain(profile, STACKS[STOCK], {})[-1].endswith(f"@{STACKS[STOCK]['image']['digest']}")
 
 

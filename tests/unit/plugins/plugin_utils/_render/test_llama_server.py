@@ -13,13 +13,13 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue import catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.engines import table
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import schema
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.rendering import render_slot
 from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import hub
 from unit.plugins.plugin_utils._render.test_rendering import SETTINGS
+from unit.shipped import load_inline
 
 STACKS = {
     "llama": {"name": "llama", "device": "xpu", "engine": {"kind": "llama-server", "version": "0.5.0"}, "env": {}},
@@ -54,7 +54,7 @@ def loaded(**changes):
         for key in path:
             target = target.setdefault(key, {})
         target[last] = value
-    return catalogue.load_catalogue(inline={"mine": data})["mine"]
+    return load_inline({"mine": data})["mine"]
 
 
 def files(**changes):
@@ -68,7 +68,7 @@ def files(**changes):
 def test_a_stack_with_another_engine_is_refused():
     stacks = {"cpu": {"name": "cpu", "engine": {"kind": "vllm", "version": "0.32.0"}}}
     with pytest.raises(CatalogueError, match=r"stack: cpu has vLLM, but engine.kind is llama-server"):
-        catalogue.load_catalogue(inline={"mine": {**PROFILE, "stack": "cpu"}}, stacks=stacks)
+        load_inline({"mine": {**PROFILE, "stack": "cpu"}}, stacks=stacks)
 
 
 DRAFT = {"hf_repo": "a/draft", "revision": "d" * 40, "directory": "gemma-draft", "file": "draft-Q4_0.gguf"}

@@ -13,7 +13,6 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.state_file import SlotState, profile_part
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
@@ -24,6 +23,7 @@ from frontdoor.policy.document import Document
 from frontdoor.policy.editing import policies
 from frontdoor.slot.state import parse
 from unit.plugins.plugin_utils._render.test_rendering import C8, CATALOGUE, SETTINGS
+from unit.shipped import load_inline
 
 STACKS = load_stacks()
 FLAG = "--allowed-media-domains"
@@ -31,7 +31,7 @@ FLAG = "--allowed-media-domains"
 
 def profile(**engine: Any) -> dict[str, Any]:
     mine = {"extends": C8, "status": "experiment", "engine": {"cache_key": "mine", **engine}}
-    return load_catalogue(inline={"mine": mine}, stacks=STACKS)["mine"]
+    return load_inline({"mine": mine}, stacks=STACKS)["mine"]
 
 
 def files(found: dict[str, Any], **settings: Any) -> dict[str, str]:

@@ -13,7 +13,6 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.state_file import profile_part
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import SHIPPED, read_folder
 from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.offers import offers
@@ -21,6 +20,7 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._render.explain import 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.rendering import render_slot
 from ansible_collections.arcpro.b70.plugins.plugin_utils._stacks import planning
 from unit.plugins.plugin_utils._render.test_rendering import SETTINGS, STACKS
+from unit.shipped import load_inline
 
 EXAMPLE = read_folder(SHIPPED / "examples", [])["remote"][1]
 
@@ -33,7 +33,7 @@ def loaded(**changes) -> dict[str, Any]:
         for key in path:
             target = target.setdefault(key, {})
         target[last] = value
-    return load_catalogue(inline={"remote": data}, stacks=STACKS)["remote"]
+    return load_inline({"remote": data}, stacks=STACKS)["remote"]
 
 
 def files(settings=None, **changes) -> dict[str, str]:
@@ -168,4 +168,4 @@ def test_an_engine_of_this_host_has_no_remote():
     data = {"extends": None, "status": "experiment", "stack": "cpu", "cards": 0, "model": {"directory": "m"}}
     engine = {"settings": {"max_model_len": 512}, "remote": {"base_url": "https://a/v1", "model": "m"}}
     with pytest.raises(CatalogueError, match=r"is for engine\.kind openai"):
-        load_catalogue(inline={"here": {**data, "engine": engine}}, stacks=STACKS)
+        load_inline({"here": {**data, "engine": engine}}, stacks=STACKS)

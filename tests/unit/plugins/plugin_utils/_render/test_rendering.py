@@ -19,13 +19,13 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS, kind_of_engine
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.production import examined
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks, stack_id
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.quoting import quote
+from unit import shipped
 
 STACKS = load_stacks()
-CATALOGUE = load_catalogue(stacks=STACKS)
+CATALOGUE = shipped.profiles()
 C8 = "gemma4-12b-it-int4-autoround-c8"
 SETTINGS = {
     "slot": "main",

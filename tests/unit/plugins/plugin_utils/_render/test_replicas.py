@@ -13,12 +13,12 @@ import subprocess
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.choose import against_cards
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
 from unit import contracts
 from unit.plugins.plugin_utils._render.test_rendering import SETTINGS, STACKS
+from unit.shipped import load_inline
 
 ENGINE = {"settings": {"max_model_len": 4096, "max_num_seqs": 4}}
 ONE = {
@@ -34,7 +34,7 @@ ONE = {
 
 def profile(**changes):
     engine = {**ENGINE, **changes.pop("engine", {})}
-    return load_catalogue(inline={"one": {**ONE, "engine": engine, **changes}}, stacks=STACKS)["one"]
+    return load_inline({"one": {**ONE, "engine": engine, **changes}}, stacks=STACKS)["one"]
 
 
 def rendered(found, **settings):

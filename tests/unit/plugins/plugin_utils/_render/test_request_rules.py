@@ -13,7 +13,6 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.state_file import SlotState, profile_part
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
@@ -23,6 +22,7 @@ from frontdoor.policy.document import Document
 from frontdoor.policy.editing import policies
 from frontdoor.slot.state import parse
 from unit.plugins.plugin_utils._render.test_rendering import C8, SETTINGS
+from unit.shipped import load_inline
 
 STACKS = load_stacks()
 CHAT = "/v1/chat/completions"
@@ -31,7 +31,7 @@ OPERATOR = {"sampling_defaults": {"temperature": 1.5, "seed": 3}, "model_policy"
 
 def catalogue(frontdoor: dict[str, Any]) -> dict[str, Any]:
     mine = {"extends": C8, "status": "experiment", "engine": {"cache_key": "mine"}, "frontdoor": frontdoor}
-    return load_catalogue(inline={"mine": mine}, stacks=STACKS)
+    return load_inline({"mine": mine}, stacks=STACKS)
 
 
 def sent(frontdoor: dict[str, Any], body: str) -> str | Refusal:
