@@ -33,6 +33,7 @@ async def test_without_admin_keys_there_is_nothing(tmp_path: Path) -> None:
         assert not run.engine.requests
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_only_an_admin_key_opens_it(tmp_path: Path) -> None:
     keys_file = write_keys(tmp_path / "keys.toml", alice="s-alice")

@@ -172,6 +172,7 @@ async def test_a_rendering_that_waits_is_what_a_load_takes(tmp_path: Path) -> No
         assert await title() == before
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_a_reload_tells_what_changed(tmp_path: Path) -> None:
     async with admin(tmp_path) as (run, client, _):

@@ -93,6 +93,7 @@ def test_no_spelling_hides_how_many(body: bytes) -> None:
     assert asked(COMPLETIONS, body.replace(b"{", rb'{"\u0070rompt": ["a", "b"],', 1)) == Asked(2, 9)
 
 
+@pytest.mark.interpreted
 def test_a_long_prompt_of_tokens_is_one_prompt() -> None:
     assert permits_of(COMPLETIONS, b'{"prompt":[%b7]}' % (b"151643," * 400_000), 2) == 1
 

@@ -200,6 +200,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return cert, key
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_everything_works_over_tls(tmp_path: Path, certificate: tuple[str, str]) -> None:
     cert, key = certificate

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from kit import Client, Hold, bench, in_two_events, on_loop, until
 from several import Engine, rows, start_replica
 
@@ -46,6 +47,7 @@ def rules(cap: int) -> dict[str, Any]:
     return {**dict.fromkeys(names), "max_tokens_cap": cap, "allowed_media_domains": None}
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_a_stream_ends_where_it_began_and_what_waited_goes_to_the_new_engine(tmp_path: Path) -> None:
     engines = [Engine(), Engine()]

@@ -53,6 +53,7 @@ def test_an_intricate_body_does_not_hold_up_everybody(
         assert not parsed or filler == b"9"
 
 
+@pytest.mark.interpreted
 def test_a_member_that_stands_there_very_often_is_no_mistake() -> None:
     for name in ("model", "max_tokens"):
         refusal = apply(

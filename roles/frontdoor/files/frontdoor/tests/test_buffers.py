@@ -11,7 +11,7 @@ import ssl
 from pathlib import Path
 
 import pytest
-from kit import Call, bench, on_loop
+from kit import Call, bench, on_uvloop
 from test_auth import certificate as certificate
 
 COMPLETIONS = "/v1/completions"
@@ -22,7 +22,7 @@ async def digest_of(call: Call) -> None:
     await call.json({"sha256": hashlib.sha256(call.request.body).hexdigest()})
 
 
-@on_loop
+@on_uvloop
 async def test_bodies_at_the_same_time_and_one_after_the_other_stay_apart(tmp_path: Path) -> None:
     limits = {"max_active_generations": 8, "queue_timeout_s": 0, "backend_timeout_s": 60}
     async with bench(tmp_path, {"limits": limits}) as run:
@@ -40,7 +40,7 @@ async def test_bodies_at_the_same_time_and_one_after_the_other_stay_apart(tmp_pa
 
 
 @pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
-@on_loop
+@on_uvloop
 async def test_one_connection_carries_bodies_of_all_sizes(
     tmp_path: Path, certificate: tuple[str, str], secured: bool
 ) -> None:

@@ -57,6 +57,7 @@ async def test_names_in_paths_reach_the_engine_quoted(tmp_path: Path) -> None:
         assert lines == ["/v1/responses/a/cancel", "/v1/responses/caf%C3%A9%20x"]
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_a_body_over_the_limit_is_413(tmp_path: Path) -> None:
     async with bench(tmp_path, limits={"max_body_bytes": 1000}) as run:
@@ -87,6 +88,7 @@ async def test_all_bodies_together_are_limited(tmp_path: Path) -> None:
         assert (await clients[0].answer()).status == 200
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_a_body_that_breaks_off_leaves_the_account_even(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
@@ -98,6 +100,7 @@ async def test_a_body_that_breaks_off_leaves_the_account_even(tmp_path: Path) ->
         assert run.app.memory.held == 0
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_heads_are_limited(tmp_path: Path) -> None:
     async with bench(tmp_path, limits={"max_header_bytes": 2000, "max_headers": 10}) as run:
@@ -131,6 +134,7 @@ async def test_a_client_that_does_not_go_on_is_sent_away(tmp_path: Path, start: 
         assert await client.closed()
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_a_dripping_head_or_body_gets_no_more_time(tmp_path: Path) -> None:
     limits = {"header_timeout_s": 0.3, "body_idle_timeout_s": 60, "body_timeout_s": 0.5}

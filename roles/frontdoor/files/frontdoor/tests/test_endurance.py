@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The endurance trials in a size that fits into every run of the tests; tests/load/README.md tells of the full one."""
+"""The endurance trials in the size of a release; tests/load/README.md tells of the full one."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def endings(request: pytest.FixtureRequest) -> Iterator[dict[str, Ending]]:
         pool.shutdown(cancel_futures=True)
 
 
+@pytest.mark.endurance
 @pytest.mark.skipif(not TRIALS.exists(), reason="the package stands without its repository")
 # in clear text without and with API keys, and over TLS
 @pytest.mark.parametrize("seed", [96, 98, 99])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +41,7 @@ def joined(start: bytes, fields: list[tuple[bytes, bytes, bytes, bytes]]) -> byt
     return start + b"".join(b"".join(field) for field in fields) + b"\r\n"
 
 
+@pytest.mark.interpreted
 @given(start=STARTS, fields=FIELDS)
 @settings(max_examples=300)
 @example(b"POST /v1/completions HTTP/1.1\r\n", [(b"Host", b":", b"x", b"\r\n"), (b"Content-Length", b":", b"5", b"\n")])

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from kit import Bench, Call, Client, bench, on_loop, until
+from kit import Bench, Call, Client, bench, on_loop, on_uvloop, until
 from test_auth import certificate as certificate
 
 from frontdoor.http.chunks import ChunkScanner
@@ -57,6 +57,7 @@ async def test_an_answer_that_is_not_taken_does_not_hold_a_connection_that_close
         client.leave()
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_who_takes_a_part_of_an_answer_has_no_longer_for_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -201,7 +202,7 @@ def test_a_body_in_tiny_chunks_takes_the_memory_of_a_body() -> None:
 
 
 @pytest.mark.parametrize("secured", [False, True])
-@on_loop
+@on_uvloop
 async def test_the_kernel_looks_after_clients_that_vanish(
     tmp_path: Path, secured: bool, certificate: tuple[str, str]
 ) -> None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from kit import Call, Client, Engine, bench, free_port, on_loop, until
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -91,6 +92,7 @@ async def test_a_key_has_its_rows_before_its_first_request(tmp_path: Path) -> No
         assert await asked(client) == expected | {("alice", "ok"): 1.0}
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_rows_follow_the_file_and_lose_no_number(tmp_path: Path) -> None:
     async with served(write_keys(tmp_path, "alice", "bob")) as client:

@@ -125,6 +125,7 @@ async def test_what_is_listed_can_be_retrieved(tmp_path: Path) -> None:
         assert error["models"] == [model["id"] for model in listed]
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_an_engine_that_does_not_answer_or_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("frontdoor.http.listing._TIMEOUT_S", 0.1)
@@ -141,6 +142,7 @@ async def test_an_engine_that_does_not_answer_or_is_not_there(tmp_path: Path, mo
         assert run.outcomes() == {"upstream_timeout": 1, "upstream_error": 1}
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_a_frontdoor_that_stops_does_not_leave_who_waits(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:

@@ -66,6 +66,7 @@ async def test_a_wedged_engine_is_shown(tmp_path: Path) -> None:
         assert 'b70_frontdoor_engine_wedged{slot="main",replica="2"} 0' in (await shown(run))[1]
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_memory_and_faults_of_the_cards_are_shown(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:

@@ -93,6 +93,7 @@ def test_a_decoding_becomes_the_fields_of_the_engine() -> None:
         assert ask({"input": "x", "decoding": nothing}) == {"input": "x"}
 
 
+@pytest.mark.interpreted
 def test_an_engine_elsewhere_gets_what_its_api_has() -> None:
     decoding = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 5, "stop": ["x"], "repetition_penalty": 1.0}
     sent = ask({"messages": [], "decoding": decoding}, CHAT, kind="openai")
@@ -233,6 +234,7 @@ def test_a_response_format_goes_into_the_text() -> None:
     assert code(ask({"input": "x", "response_format": {"type": "json_schema"}})) == (422, "invalid_parameter")
 
 
+@pytest.mark.interpreted
 def test_messages_and_parts_become_the_input() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA", "detail": "low"}}
     made = {"type": "input_image", "image_url": "data:image/png;base64,AA", "detail": "low"}

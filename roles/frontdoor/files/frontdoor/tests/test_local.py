@@ -55,6 +55,7 @@ async def test_the_list_of_models_says_what_the_slot_knows(tmp_path: Path) -> No
         assert (await client.ask("GET", "/v1/models")).status == 200
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_a_list_that_is_none_passes_as_it_is(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
@@ -255,6 +256,7 @@ def test_activity_is_bounded() -> None:
     assert (last["first_token_ms"], last["tokens"]) == (100, -1)
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_those_that_were_turned_away_are_shown_and_push_nobody_out(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:

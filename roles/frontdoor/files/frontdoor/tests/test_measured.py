@@ -255,6 +255,7 @@ async def test_an_error_of_the_engine_stays(tmp_path: Path) -> None:
         assert (answer.status, answer.json) == (400, {"error": "no"})
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_a_stream_that_breaks_ends_as_any_other(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
@@ -264,6 +265,7 @@ async def test_a_stream_that_breaks_ends_as_any_other(tmp_path: Path) -> None:
         assert b"response.metrics" not in answer.body
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_a_complete_answer_that_breaks_is_a_broken_transfer(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
@@ -278,6 +280,7 @@ async def test_a_complete_answer_that_breaks_is_a_broken_transfer(tmp_path: Path
             await asked(run, CHAT)
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_old_clients_get_them_too(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
@@ -294,6 +297,7 @@ async def test_old_clients_get_them_too(tmp_path: Path) -> None:
             assert b"engine_queue_wait_ms" in answer.body
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_a_connection_serves_on(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:

@@ -82,6 +82,7 @@ def test_what_counts_as_a_report(tail: bytes, expected: tuple[int, int] | None) 
     assert usage(tail) == expected
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_a_day_in_numbers(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:

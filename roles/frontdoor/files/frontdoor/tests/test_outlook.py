@@ -211,6 +211,7 @@ async def test_what_ended_tells_how_long_the_next_will_take(tmp_path: Path) -> N
         assert len(run.app.first.permits.outlook._lasted) == 1
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_who_waited_in_vain_is_told_behind_how_many_it_stands(tmp_path: Path) -> None:
     limits = {**LIMITS, "queue_timeout_s": 60}

@@ -104,6 +104,7 @@ async def test_who_needs_several_waits_for_all_of_them(tmp_path: Path) -> None:
             assert (await client.answer()).status == 200
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_fewer_slots_send_away_who_cannot_have_its_own_any_more(tmp_path: Path) -> None:
     async with bench(tmp_path, state={"limits": FOUR}) as run:

@@ -177,6 +177,7 @@ def test_the_model_s_name(policy: str, body: str, expected: str) -> None:
         check_sent(result, body, expected)
 
 
+@pytest.mark.interpreted
 @settings(max_examples=300)
 @given(
     st.dictionaries(
@@ -241,6 +242,7 @@ async def test_neither_type_nor_coding_evades_the_rules(tmp_path: Path) -> None:
         assert (await ask(CHAT, b'{"model":"tiny-a"}', "Content-Encoding: identity")).status == 200
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_kwargs_are_put_in_or_the_body_is_refused(tmp_path: Path) -> None:
     kwargs = {"chat_template_kwargs": {"a": 1}}
@@ -283,6 +285,7 @@ async def test_a_text_profile_answers_for_the_engine(tmp_path: Path) -> None:
         assert json.loads(run.engine.requests[1].body)["max_tokens"] == 9
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_the_engine_sees_what_profile_and_operator_want_and_nothing_else_changed(tmp_path: Path) -> None:
     request = {

@@ -73,6 +73,7 @@ async def engine_on(port: int) -> Engine:
     return engine
 
 
+@pytest.mark.interpreted
 def test_running_answers_are_finished_before_the_end(process: tuple[subprocess.Popen[bytes], int, int]) -> None:
     running, port, engine_port = process
     wait_for(running, port)

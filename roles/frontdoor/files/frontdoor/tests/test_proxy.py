@@ -65,6 +65,7 @@ async def test_hop_by_hop_fields_stay_behind(tmp_path: Path) -> None:
         assert run.engine.requests[0].header("X-Forwarded-For") == "127.0.0.1"
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_a_chunked_request_body_arrives_whole(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
@@ -79,6 +80,7 @@ async def test_a_chunked_request_body_arrives_whole(tmp_path: Path) -> None:
         assert (await client.chat()).status == 200
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_a_client_that_waits_for_continue_gets_it(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
@@ -173,6 +175,7 @@ async def test_an_engine_that_ends_with_its_connection(tmp_path: Path) -> None:
         assert (await client.chat()).body == b"hello world"
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_interim_answers_of_the_engine_are_passed_on_but_for_100(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:

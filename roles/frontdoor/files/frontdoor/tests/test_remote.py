@@ -80,6 +80,7 @@ async def test_what_is_not_looked_at_does_not_leave(tmp_path: Path, method: str,
         assert (await (await run.client()).ask(method, path, b"{}")).status == 200
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_what_else_the_remote_serves_is_not_listed(tmp_path: Path) -> None:
     async with bench(tmp_path, state=state()) as run:

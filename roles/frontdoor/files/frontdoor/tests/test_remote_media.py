@@ -100,6 +100,7 @@ def test_a_modality_that_is_not_taken_is_told_first() -> None:
     assert result.code == "modality_unsupported"
 
 
+@pytest.mark.interpreted
 def test_a_profile_without_modalities_is_held_to_it_as_well() -> None:
     result = apply(NOWHERE, within(f'{{"image_url":"{URL}"}}'), profile=None)
     assert isinstance(result, Refusal)

@@ -261,6 +261,7 @@ async def test_a_slot_that_has_closed_meanwhile_is_asked_nothing_more(tmp_path: 
         assert slot.asked == [0, 0]
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_a_strict_session_does_not_wait_in_a_slot_that_has_closed(tmp_path: Path) -> None:
     async with several(tmp_path, count=2, permits=2, routing={"sticky": "strict"}) as slot:
@@ -316,6 +317,7 @@ async def test_who_is_dismissed_may_have_sent_more_when_the_number_of_replicas_c
         await engine.kill()
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_without_any_replica_that_answers_the_client_is_told(tmp_path: Path) -> None:
     async with several(tmp_path, count=2, permits=2) as slot:
@@ -365,6 +367,7 @@ async def test_what_a_replica_had_not_read_when_it_ended_is_sent_to_another(tmp_
         assert [row["used"] for row in (await status(slot))["replicas"]] == [False, True]
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_a_request_that_ends_a_second_replica_goes_to_no_third(tmp_path: Path) -> None:
     async with several(tmp_path, count=3, permits=2) as slot:
@@ -536,6 +539,7 @@ async def test_requests_without_permits_are_spread_too(tmp_path: Path) -> None:
         assert [replica.passing for replica in slot.run.app.first.replicas.all] == [0, 0, 0]
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_the_metrics_of_each_replica_can_be_asked_for(tmp_path: Path) -> None:
     async with several(tmp_path, count=2) as slot:
@@ -610,6 +614,7 @@ async def test_who_asks_for_the_metrics_at_once_gets_one_answer(tmp_path: Path) 
         assert slot.asked == [one + 1 for one in before]
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_each_replica_is_shown(tmp_path: Path) -> None:
     async with several(tmp_path, count=2, permits=2, closed=(1,)) as slot:
@@ -661,6 +666,7 @@ async def test_each_replica_is_shown(tmp_path: Path) -> None:
         assert sorted(event["replica"] for event in logged) == [0] * 4 + [1] * 4
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_a_switch_waits_for_the_answers_of_all_replicas_and_changes_their_number(tmp_path: Path) -> None:
     async with several(tmp_path, count=3, permits=1) as slot:
@@ -684,6 +690,7 @@ async def test_a_switch_waits_for_the_answers_of_all_replicas_and_changes_their_
         assert await answers(await ask(slot, 3)) == [200] * 3
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_under_load_nothing_is_lost_and_limits_hold(tmp_path: Path) -> None:
     """Replicas die, close, open and come back while requests end in every way there is."""

@@ -90,6 +90,7 @@ def test_a_strict_session_may_use_its_replica_alone() -> None:
     assert one.may_use(Wish(session=1, strict=True, fits=0b0011), IDLE) in (1, 2)
 
 
+@pytest.mark.interpreted
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routing, "_REMEMBERED", 16)
     if hasattr(Router.choose, "__code__"):
@@ -192,6 +193,7 @@ def test_a_body_that_cannot_be_read_says_nothing() -> None:
     assert found.prompt is None
 
 
+@pytest.mark.interpreted
 def test_what_fits_nowhere_is_refused_and_what_fits_somewhere_goes_there() -> None:
     lengths = (1000, 4000, 1000, 4000)
 

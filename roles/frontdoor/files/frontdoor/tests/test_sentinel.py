@@ -199,6 +199,7 @@ async def test_nothing_is_watched_where_that_is_turned_off(tmp_path: Path) -> No
         assert run.app.first.sentinel.report()["streams"] == 0
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_a_verification_is_wanted_after_so_many_until_there_was_one(tmp_path: Path) -> None:
     async with bench(tmp_path, sentinels={"verify_after": 3}) as run:

@@ -159,6 +159,7 @@ async def test_of_two_slots_that_serve_one_name_the_first_open_one_is_asked(tmp_
         assert len(door.engine.requests) == asked
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("size", [10, 40_000])
 @on_loop
 async def test_who_waits_for_a_slot_that_closes_is_asked_of_another_that_serves_the_model(
@@ -209,6 +210,7 @@ async def test_who_waits_for_a_slot_that_closes_is_told_so_where_nobody_else_ser
         assert not door.run.engine.requests
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_the_list_has_the_models_of_all_open_slots(tmp_path: Path) -> None:
     async with two(tmp_path) as door:

@@ -235,6 +235,7 @@ async def test_turns_are_fair_between_addresses(tmp_path: Path) -> None:
         assert [request.body for request in run.engine.requests] == [b"0", b"4", b"5", b"1", b"2", b"3"]
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_many_endings_leave_no_slot_behind(tmp_path: Path) -> None:
     """Requests that end in every way there is; afterwards nothing is held."""

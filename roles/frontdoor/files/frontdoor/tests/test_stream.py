@@ -269,6 +269,7 @@ async def test_a_client_that_leaves_is_gone_from_the_engine_at_once(tmp_path: Pa
         assert run.outcomes() == {"client_closed": 1}
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_a_slow_client_does_not_fill_memory(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
@@ -299,6 +300,7 @@ async def test_a_slow_client_does_not_fill_memory(tmp_path: Path) -> None:
         assert (await client.ask("GET", "/health")).status == 200
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_a_client_that_never_reads_loses_its_slot(tmp_path: Path) -> None:
     async with bench(tmp_path, limits={"write_timeout_s": 0.2}) as run:

@@ -55,6 +55,7 @@ async def test_clients_of_a_proxy_take_turns(tmp_path: Path) -> None:
         assert asked.index("192.0.2.2") < 3
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_limits_of_one_address_are_not_for_the_proxy(tmp_path: Path) -> None:
     limits = {"max_connections_per_address": 1}
@@ -65,6 +66,7 @@ async def test_limits_of_one_address_are_not_for_the_proxy(tmp_path: Path) -> No
         assert sorted([(await client.ask("GET", "/health")).status for client in strangers]) == [200, 503]
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_networks_are_those_of_clients(tmp_path: Path) -> None:
     listen = {"trusted_proxies": [PROXY], "allowed_networks": ["192.0.2.0/24"]}

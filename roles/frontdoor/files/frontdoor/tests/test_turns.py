@@ -194,6 +194,7 @@ async def test_one_address_does_not_keep_the_queue_from_the_others(tmp_path: Pat
         assert order == [0, "modest", 1, 2, 3]
 
 
+@pytest.mark.interpreted
 @on_loop
 async def test_who_is_displaced_is_answered_before_its_next_request_is_taken(tmp_path: Path) -> None:
     async with bench(tmp_path, state={"limits": ONE}, admission={"max_queued": 2}) as run:

@@ -9,7 +9,7 @@ import ssl
 from pathlib import Path
 
 import pytest
-from kit import Answer, Call, bench, on_loop
+from kit import Answer, Call, bench, on_uvloop
 from test_auth import certificate as certificate
 
 CHAT = "/v1/chat/completions"
@@ -51,31 +51,31 @@ STREAMS = {
 
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
 @pytest.mark.parametrize("name", STREAMS)
-@on_loop
+@on_uvloop
 async def test_a_stream_is_not_to_be_held_back(tmp_path: Path, name: str, version: str) -> None:
     answer = await asked(tmp_path, *STREAMS[name], line=f"POST {CHAT} HTTP/{version}")
     assert (answer.header(NAME), answer.body) == ("no", b"data: x\n\n")
 
 
-@on_loop
+@on_uvloop
 async def test_what_comes_in_one_read_says_it_too(tmp_path: Path) -> None:
     answer = await asked(tmp_path, *STREAMS["of known length"], at_once=True)
     assert (answer.header(NAME), answer.body) == ("no", b"data: x\n\n")
 
 
-@on_loop
+@on_uvloop
 async def test_what_the_engine_says_itself_is_left_alone(tmp_path: Path) -> None:
     answer = await asked(tmp_path, EVENTS + CHUNKED + b"x-accel-buffering: yes\r\n", *CHUNKS)
     assert answer.header(NAME) == "yes"
 
 
-@on_loop
+@on_uvloop
 async def test_other_answers_say_nothing_of_it(tmp_path: Path) -> None:
     for head in (b"Content-Type: application/json\r\nContent-Length: 2\r\n", b"Content-Type: text/plain\r\n"):
         assert (await asked(tmp_path, head, b"{}")).header(NAME) is None
 
 
-@on_loop
+@on_uvloop
 async def test_over_tls(tmp_path: Path, certificate: tuple[str, str]) -> None:
     cert, key = certificate
     async with bench(tmp_path, tls={"cert_file": cert, "key_file": key}) as run:

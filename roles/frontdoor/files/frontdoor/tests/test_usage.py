@@ -51,6 +51,7 @@ def ways_to_cut(size: int) -> Iterator[list[int]]:
         yield sorted(at for at in near if at < size)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("kind", ANSWERS)
 @on_loop
 async def test_any_split_into_reads_counts_the_same(tmp_path: Path, kind: str) -> None:
