@@ -116,7 +116,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return super()._make_socket_transport(sock, *args, **kwargs)  # type: ignore[misc]
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         done: asyncio.Future[Any] = super().run_in_executor(executor, func, *args)
         self._clock.outside += 1
 
