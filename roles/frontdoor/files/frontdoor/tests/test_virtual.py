@@ -26,7 +26,8 @@ def virtually(test: Callable[[], object]) -> None:
 
 def test_time_is_that_of_the_next_timer() -> None:
     async def scenario() -> None:
-        loop, order = asyncio.get_running_loop(), []
+        loop = asyncio.get_running_loop()
+        order: list[int] = []
         began, day = loop.time(), time.time()
         for hours in (3, 1, 2):
             loop.call_later(hours * 100, order.append, hours)
