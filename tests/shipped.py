@@ -5,40 +5,88 @@
 
 from __future__ import annotations
 
+import fcntl
+import functools
+import hashlib
 import os
+import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tools.sanity import export_tree
+from tools.sanity import export_tree, tracked
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.fixture(scope="session")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copy the files that git tracks or would track."""
-    place = tmp_path_factory.mktemp("source") / "ansible_collections" / "arcpro" / "b70"
-    export_tree(ROOT, place)
-    return place
+CACHE = ROOT / ".cache"
+COLLECTION = Path("ansible_collections/arcpro/b70")
+KEPT = 3  # versions of each thing
+
+
+@functools.cache
+def version() -> str:
+    """Return a digest over the files that git tracks or would track."""
+    state = hashlib.sha256()
+    for name in tracked(ROOT):
+        state.update(f"{name}\0{(ROOT / name).stat().st_mode}\0".encode() + (ROOT / name).read_bytes())
+    return state.hexdigest()[:16]
+
+
+def kept(name: str, key: str, make: Callable[[Path], None]) -> Path:
+    """Return the folder with what ``make`` puts into a new one, made once for each key; nobody writes to it."""
+    home = CACHE / name
+    wanted, new = home / key, home / "new"
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not wanted.exists():
+            older = sorted((place for place in home.iterdir() if place.is_dir()), key=lambda one: one.stat().st_mtime)
+            for place in older[: 1 - KEPT]:
+                shutil.rmtree(place)
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir()
+            make(new)
+            new.rename(wanted)
+    os.utime(wanted)
+    return wanted
+
+
+@functools.cache
+def shipped() -> Path:
+    """Copy the checkout, build the collection from it and install that, unless it was done before."""
+
+    def make(place: Path) -> None:
+        tree, empty = place / "source" / COLLECTION, place / "collections"
+        export_tree(ROOT, tree)
+        galaxy("build", "--output-path", str(place), cwd=tree)
+        (built,) = place.glob("arcpro-b70-*.tar.gz")
+        empty.mkdir()
+        galaxy("install", "--offline", "--collections-path", str(empty), str(built), cwd=empty)
+
+    return kept("shipped", version(), make)
 
 
 @pytest.fixture(scope="session")
-def tarball(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the collection."""
-    place = tmp_path_factory.mktemp("build")
-    galaxy("build", "--output-path", str(place), cwd=source)
-    (built,) = place.glob("arcpro-b70-*.tar.gz")
+def source() -> Path:
+    """Return a copy of the files that git tracks or would track."""
+    return shipped() / "source" / COLLECTION
+
+
+@pytest.fixture(scope="session")
+def tarball() -> Path:
+    """Return the built collection."""
+    (built,) = shipped().glob("arcpro-b70-*.tar.gz")
     return built
 
 
 @pytest.fixture(scope="session")
-def installed(tarball: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the tarball into an empty collections path, without a network, and return that path."""
-    place = tmp_path_factory.mktemp("collections")
-    galaxy("install", "--offline", "--collections-path", str(place), str(tarball), cwd=place)
-    assert (place / "ansible_collections" / "arcpro" / "b70" / "MANIFEST.json").is_file()
+def installed() -> Path:
+    """Return a collections path into which the tarball alone was installed, without a network."""
+    place = shipped() / "collections"
+    assert (place / COLLECTION / "MANIFEST.json").is_file()
     return place
 
 

@@ -32,6 +32,7 @@ def test_the_bundle_is_not_older_than_its_sources() -> None:
         assert f"Sources: sha256:{digest}" in (BUNDLE / name).read_text(), "run: make chat"
 
 
+@pytest.mark.release
 @pytest.mark.skipif(shutil.which("npm") is None, reason="only npm builds the page; the test above needs none")
 def test_the_sources_build_the_bundle(tmp_path: Path) -> None:
     argv = ["sh", str(ROOT / "tests/tools/chat_page.sh"), str(tmp_path)]

@@ -33,7 +33,10 @@ type Plain<T> = T extends string ? `${T}` : T extends (infer U)[] ? Plain<U>[]
 """
 COMPILE = "--noEmit --strict --skipLibCheck --module esnext --moduleResolution bundler --target es2022"
 
-pytestmark = pytest.mark.skipif(shutil.which("npm") is None, reason="only npm brings Grafana's schema")
+pytestmark = [
+    pytest.mark.release,
+    pytest.mark.skipif(shutil.which("npm") is None, reason="only npm brings Grafana's schema"),
+]
 
 
 def program(shown: Mapping[str, Any]) -> Iterator[str]:

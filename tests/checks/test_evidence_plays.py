@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import INDEX, LOCK, Store
-from checks.test_catalogue_plays import play
+from checks.plays import play, play_all, said
 from unit.plugins.plugin_utils._evidence.fleet import benchmark, fleet
 
 PROFILE = "gemma4-12b-it-int4-autoround-c8"
@@ -49,18 +49,18 @@ def test_records_are_copied_once_and_shown(inventory: Path, tmp_path: Path) -> N
     own = (INDEX, LOCK)  # what a host keeps for itself
     assert {name: text for name, text in files(tmp_path / "hosts").items() if Path(name).name not in own} == kept
     assert "8 records of 2 hosts" in page
-    again = play("collect_evidence", inventory=str(inventory))
+    show = ("show_models", {"b70_model": PROFILE})
+    again = play_all(tmp_path, ("collect_evidence", {}), show, inventory=str(inventory))
     assert again.returncode == 0, again.stdout
     assert again.stdout.count("changed=0") == 3
+    assert "recorded:" not in again.stdout
     # Also for a localhost that stands in no inventory, the folder is the one beside the inventory.
     (records / "index.html").unlink()
     assert play("report_evidence", inventory=str(inventory)).returncode == 0
     assert (records / "index.html").read_text() == page
-    shown = play("show_models", f"b70_model={PROFILE}", inventory=str(inventory))
-    assert "recorded:" not in shown.stdout
     Store(records / "b70-01").write(benchmark("2026-11-23", 1.0, profile=PROFILE))
     shown = play("show_models", f"b70_model={PROFILE}", inventory=str(inventory))
-    assert "recorded: benchmark passed on b70-01, 2026-11-23: 1126.0 tok/s" in " ".join(shown.stdout.split())
+    assert "recorded: benchmark passed on b70-01, 2026-11-23: 1126.0 tok/s" in said(shown.stdout)
 
 
 def test_check_mode_predicts_and_writes_nothing(inventory: Path) -> None:

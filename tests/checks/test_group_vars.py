@@ -6,37 +6,34 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 from pathlib import Path
 
-import pytest
 import yaml
 
+from checks.plays import ROOT, hosts, note, run_plays, write_notes
 from shipped import elsewhere
 from tools.role_docs import PATHS, Places
 
-ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = ROOT / "group_vars" / "all.yml"
 # Read where they are needed; they have no default that is shared.
 WITHOUT_SHARED_DEFAULT = {"b70_profile", "b70_mirror_key_fingerprint", "b70_slots", "b70_nodes"}
 ROLES = ("frontdoor", "model_weights", "stack")
 GIVEN: dict[str, dict[str, object]] = {
     "nothing": {},
-    "a mirror": {"b70_mirror_url": "http://mirror.example"},
+    "a_mirror": {"b70_mirror_url": "http://mirror.example"},
     "links": {
         "b70_find_links": ["/srv/wheels"],
         "b70_extra_index_urls": ["http://index.example"],
         "b70_no_index": True,
     },
-    "links for stacks": {"stack_find_links": ["/srv/stacks"], "b70_find_links": ["/srv/wheels"]},
+    "links_for_stacks": {"stack_find_links": ["/srv/stacks"], "b70_find_links": ["/srv/wheels"]},
 }
 FOLLOWED: dict[str, list[object]] = {
     "nothing": [[], [], False],
-    "a mirror": [["http://mirror.example/wheels/"], [], True],
+    "a_mirror": [["http://mirror.example/wheels/"], [], True],
     "links": [["/srv/wheels"], ["http://index.example"], True],
-    "links for stacks": [["/srv/stacks"], [], False],
+    "links_for_stacks": [["/srv/stacks"], [], False],
 }
 
 
@@ -73,45 +70,16 @@ def test_the_numbers_that_stand_twice_are_the_same() -> None:
         assert shared[name] == host[f"host_{name}"]
 
 
-@pytest.mark.parametrize("given", GIVEN)
-def test_every_role_follows_them_where_only_the_collection_is_installed(
-    given: str, installed: Path, tmp_path: Path
-) -> None:
-    plays = []
+def test_every_role_follows_them_where_only_the_collection_is_installed(installed: Path, tmp_path: Path) -> None:
+    plays: list[dict[str, object]] = []
     for role in ROLES:
-        names = [f"{role}_{name}" for name in ("find_links", "extra_index_urls", "no_index")]
-        content = "{{ [" + ", ".join(names) + "] | to_json }}"
-        plays.append(
-            {
-                "hosts": "localhost",
-                "connection": "local",
-                "gather_facts": False,
-                "roles": [{"role": f"arcpro.b70.{role}", "tags": ["never"]}],
-                "post_tasks": [
-                    {
-                        "ansible.builtin.copy": {
-                            "content": content,
-                            "dest": str(tmp_path / f"{role}.json"),
-                            "mode": "0600",
-                        }
-                    }
-                ],
-            }
-        )
-    (tmp_path / "play.yml").write_text(yaml.safe_dump(plays))
+        names = ", ".join(f"{role}_{name}" for name in ("find_links", "extra_index_urls", "no_index"))
+        own = [{"role": f"arcpro.b70.{role}", "tags": ["never"]}]
+        plays.append({"hosts": "all", "gather_facts": False, "roles": own, "post_tasks": [note(role, f"[{names}]")]})
+    plays.append(write_notes(tmp_path))
     # Where an operator has the least to say: an inventory file.
-    said = {**GIVEN[given], "ansible_python_interpreter": "{{ ansible_playbook_python }}"}
-    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": {"localhost": None}, "vars": said}}))
-    done = subprocess.run(
-        ["ansible-playbook", "-i", "hosts.yml", "play.yml"],
-        cwd=tmp_path,
-        env={**os.environ, **elsewhere(tmp_path, installed)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert {role: json.loads((tmp_path / f"{role}.json").read_text()) for role in ROLES} == dict.fromkeys(
-        ROLES, FOLLOWED[given]
-    )
+    done = run_plays(tmp_path, plays, inventory=hosts(GIVEN), cwd=tmp_path, env=elsewhere(tmp_path, installed))
+    assert done.returncode == 0, done.stdout
+    for given, followed in FOLLOWED.items():
+        found = json.loads((tmp_path / f"{given}.json").read_text())
+        assert found == dict.fromkeys(ROLES, followed), given

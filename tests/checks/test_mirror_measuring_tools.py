@@ -11,9 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.release
 LOCK = ROOT / "roles/evidence/files/tools/requirements.txt"
 # Stands in for the Python that has pip: keeps what it was asked for.
 PYTHON = """#!{python}

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.release
 APT_GET = """#!{python}
 import sys
 with open({asked!r}, "a") as stream:

@@ -10,11 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from unit.plugins.module_utils._python_environment.uv_kit import Server
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.release
 UV = Path(sys.executable).parent / "uv"
 RELEASES = "python/releases"
 

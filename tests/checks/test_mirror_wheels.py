@@ -5,151 +5,113 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import http.server
-import json
 import os
-import subprocess
+import shlex
 import sys
 import threading
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
+from checks.plays import hosts, run_plays, said
 
-ROOT = Path(__file__).resolve().parents[2]
-NAME = "b70-no-such-package"
-
-
-ASKED: list[str] = []
+NOBODY = "http://127.0.0.1:9/whl"
+ROLE = {"name": "arcpro.b70.mirror", "tasks_from": "wheels"}
+PLAY = {"gather_facts": False, "tasks": [{"name": "Bring wheels", "ansible.builtin.include_role": ROLE}]}
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
+    asked: list[str]
+
     def log_message(self, format: str, *args: Any) -> None:
-        ASKED.append(format % args)
+        self.asked.append(format % args)
 
 
-def wheel(folder: Path, tag: str = "py3-none-any") -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    stem = f"{NAME.replace('-', '_')}-9.9.9+xpu"
-    path = folder / f"{stem}-{tag}.whl"
+def wheel(index: Path, name: str, tag: str) -> str:
+    """Write a wheel where an index has it, and return its digest."""
+    stem = f"{name.replace('-', '_')}-9.9.9+xpu"
+    path = index / name / f"{stem}-{tag}.whl"
+    path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w") as file:
-        file.writestr(f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 9.9.9+xpu\n")
+        file.writestr(f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 9.9.9+xpu\n")
         file.writestr(f"{stem}.dist-info/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
         file.writestr(f"{stem}.dist-info/RECORD", "")
-    return path
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@pytest.fixture
-def www(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """An empty index at /other, and one of a vendor at /whl."""
-    root = tmp_path / "www"
-    (root / "other").mkdir(parents=True)
-    for tag in ("py3-none-any", "cp312-cp312-linux_x86_64"):
-        wheel(root / "whl" / NAME, tag)
-    ASKED.clear()
-    handler = functools.partial(Handler, directory=str(root))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+def test_wheels_come_from_where_the_lists_say_by_their_digests_or_what_to_do_is_said(tmp_path: Path) -> None:
+    """All cases at once, each for a mirror of its own; pip knows an empty index only."""
+    www = tmp_path / "www"
+    (www / "other").mkdir(parents=True)
+    digest = wheel(www / "whl", "b70-pure", "py3-none-any")
+    wheel(www / "whl", "b70-compiled", "cp312-cp312-linux_x86_64")
+    bound = type("Bound", (Handler,), {"asked": []})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(bound, directory=str(www)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    with contextlib.closing(server.socket):
-        yield f"http://127.0.0.1:{server.server_port}", root
-        server.shutdown()
+    base = f"http://127.0.0.1:{server.server_port}"
+    # In the place of the environment that the role makes.
+    python = tmp_path / "home/pip/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
+    (python.parent / "pip").touch()
 
-
-class Mirror:
-    """Runs the role's entry point `wheels`; pip knows the empty index only."""
-
-    def __init__(self, folder: Path, base: str) -> None:
-        self.wheels = folder / "mirror/wheels"
-        self.wheels.mkdir(parents=True)
-        self.folder, self.base = folder, base
-
-    def __call__(self, *lists: dict[str, Any], **more: Any) -> subprocess.CompletedProcess[str]:
-        variables = {
-            "mirror_dir": str(self.wheels.parent),
-            "mirror_key_home": str(self.folder / "home"),
-            "mirror_requirements": list(lists),
+    pure = {"name": "pure", "lines": f"b70-pure==9.9.9+xpu --hash=sha256:{digest}", "index": f"{base}/whl"}
+    damaged = {**pure, "lines": f"b70-pure==9.9.9+xpu --hash=sha256:{'0' * 64}"}
+    compiled = {"name": "compiled", "lines": "b70-compiled==9.9.9+xpu", "hashed": False, "index": f"{base}/whl"}
+    lists: dict[str, dict[str, Any]] = {
+        "right": pure,
+        "damaged": damaged,
+        "other_python": compiled,
+        "that_python": {**compiled},
+        "unreached": {**damaged, "name": "torch", "index": NOBODY},
+        "again": pure,
+    }
+    cases: dict[str, dict[str, Any]] = {
+        name: {
+            "mirror_dir": str(tmp_path / ("right" if name == "again" else name)),
+            "mirror_key_home": str(tmp_path / "home"),
+            "mirror_requirements": [one],
             "__mirror_now": {"python": "3.11.2"},
-            **more,
         }
-        role = {"name": "arcpro.b70.mirror", "tasks_from": "wheels"}
-        play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "vars": variables}
-        play["tasks"] = [{"name": "Bring wheels", "ansible.builtin.include_role": role}]
-        (self.folder / "play.yml").write_text(json.dumps([play]))
-        plain = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
-        pip = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": f"{self.base}/other", "PIP_RETRIES": "0"}
-        command = [
-            str(Path(sys.executable).parent / "ansible-playbook"),
-            "-i",
-            "localhost,",
-            str(self.folder / "play.yml"),
-        ]
-        return subprocess.run(
-            command,
-            cwd=ROOT,
-            env={
-                **plain,
-                **pip,
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "NO_COLOR": "1",
-            },
-            capture_output=True,
-            text=True,
-            timeout=480,
-            check=False,
-        )
+        for name, one in lists.items()
+    }
+    cases["that_python"]["mirror_python"] = "3.12"
+    for case in cases.values():
+        Path(case["mirror_dir"], "wheels").mkdir(parents=True, exist_ok=True)
+    # No setting of this machine's pip.
+    pip = {name: "" for name in os.environ if name.startswith(("PIP_", "UV_"))}
+    pip |= {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": f"{base}/other", "PIP_RETRIES": "0"}
+    plays = [{**PLAY, "hosts": "all:!again"}, {**PLAY, "hosts": "again"}]
+    done = run_plays(tmp_path, plays, "--forks", "5", inventory=hosts(cases), env=pip)
+    server.shutdown()
+    server.server_close()
 
-    def names(self) -> list[str]:
-        return sorted(path.name.partition("+")[2] for path in self.wheels.iterdir())
-
-
-@pytest.fixture
-def bring(tmp_path: Path, www: tuple[str, Path]) -> Mirror:
-    return Mirror(tmp_path, www[0])
-
-
-def test_what_pip_does_not_find_comes_from_the_manifests_index_by_its_digest(bring: Mirror, www: tuple[str, Path]):
-    base, root = www
-    digest = hashlib.sha256(next((root / "whl" / NAME).glob("*any.whl")).read_bytes()).hexdigest()
-    right = {"name": "x", "lines": f"{NAME}==9.9.9+xpu --hash=sha256:{digest}", "index": f"{base}/whl"}
-    done = bring(right)
-    assert done.returncode == 0, done.stdout
-    assert bring.names() == ["xpu-py3-none-any.whl"]
-    again = bring(right)
-    assert "changed=0" in again.stdout, again.stdout
-
-    wrong = {**right, "lines": f"{NAME}==9.9.9+xpu --hash=sha256:{'0' * 64}"}
-    for path in bring.wheels.iterdir():
-        path.unlink()
-    refused = bring(wrong)
-    assert refused.returncode != 0
-    assert "x cannot be had on localhost where pip looks" in " ".join(refused.stdout.split())
-    assert bring.names() == []
-
-
-def test_another_python_gets_its_own_wheels_and_a_name_without_a_digest_is_asked_for_at_one_place(
-    bring: Mirror, www: tuple[str, Path]
-):
-    base, root = www
-    next((root / "whl" / NAME).glob("*any.whl")).unlink()  # there is one for 3.12 only
-    wanted = {"name": "x", "lines": f"{NAME}==9.9.9+xpu", "hashed": False, "index": f"{base}/whl"}
-    assert bring(wanted).returncode != 0
-    done = bring(wanted, mirror_python="3.12")
-    assert done.returncode == 0, done.stdout
-    assert bring.names() == ["xpu-cp312-cp312-linux_x86_64.whl"]
-    assert f"GET /other/{NAME}/" not in "".join(ASKED)
-
-
-def test_an_address_that_is_not_reached_is_named_with_what_to_do(bring: Mirror):
-    nobody = "http://127.0.0.1:9/whl"
-    done = bring({"name": "torch", "lines": f"{NAME}==9.9.9+xpu --hash=sha256:{'0' * 64}", "index": nobody})
-    assert done.returncode != 0
-    said = " ".join(done.stdout.split())
-    assert (
-        f"torch cannot be had on localhost where pip looks, nor at {nobody}. Let it reach that, or name a folder"
-        in said
-    )
+    wheels = {
+        name: [path.name.partition("+")[2] for path in Path(case["mirror_dir"], "wheels").iterdir()]
+        for name, case in cases.items()
+    }
+    assert {name for name, found in wheels.items() if found} == {"right", "again", "that_python"}, done.stdout
+    assert wheels["right"] == ["xpu-py3-none-any.whl"]
+    assert wheels["that_python"] == ["xpu-cp312-cp312-linux_x86_64.whl"]
+    results = {
+        words[0]: dict(word.split("=") for word in words[2:])
+        for words in map(str.split, done.stdout.partition("PLAY RECAP")[2].splitlines()[1:])
+        if words and words[0] in cases
+    }
+    assert {name for name, result in results.items() if result["failed"] != "0"} == {
+        "damaged",
+        "other_python",
+        "unreached",
+    }
+    assert results["again"]["changed"] == "0"
+    # A name without a digest is asked for at one place.
+    asked = "".join(bound.asked)
+    assert "GET /other/b70-pure/" in asked
+    assert "GET /other/b70-compiled/" not in asked
+    told = said(done.stdout)
+    assert "pure cannot be had on damaged where pip looks" in told
+    assert f"torch cannot be had on unreached where pip looks, nor at {NOBODY}. Let it reach that, or name a" in told

@@ -143,6 +143,7 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
+@pytest.mark.release
 def test_what_the_role_wrote_is_removed_and_its_services_are_stopped(host: Host) -> None:
     host.play("present", entries=["main"], monitoring_api_key=KEY)
     host.configure(*SERVICES)

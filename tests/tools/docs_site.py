@@ -43,18 +43,21 @@ def write_reference(root: Path, source: Path) -> int:
     return subprocess.run(command, cwd=root, env=environment, check=False).returncode
 
 
-def render(root: Path, source: Path, html: Path) -> int:
-    """Render ``source`` as ``root`` configures it; return the exit status of Sphinx, not 0 after any warning."""
+def render(root: Path, source: Path, html: Path, builder: str = "html") -> int:
+    """Render ``source`` as ``root`` configures it; return the exit status of Sphinx, not 0 after any warning.
+
+    :param builder: with ``dummy`` Sphinx reads all pages and follows all links, and writes doctrees but no pages.
+    """
     cache = html.with_name("doctrees")
     settings = ("-c", str(root / CONFIG), "-d", str(cache), "-j", "auto", "-q", "-W", "--keep-going")
-    return subprocess.run(("sphinx-build", "-b", "html", *settings, str(source), str(html)), check=False).returncode
+    return subprocess.run(("sphinx-build", "-b", builder, *settings, str(source), str(html)), check=False).returncode
 
 
-def build(root: Path, site: Path) -> int:
+def build(root: Path, site: Path, builder: str = "html") -> int:
     """Build the site of the collection at ``root`` into ``site``/html; return the exit status of what failed, or 0."""
     source = site / "source"
     lay_out(root, source)
-    return write_reference(root, source) or render(root, source, site / "html")
+    return write_reference(root, source) or render(root, source, site / "html", builder)
 
 
 if __name__ == "__main__":
