@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue import catalogue
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.merging import Source
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 
 STACKS = load_stacks()
@@ -29,11 +30,11 @@ def load_inline(
     check anew each time."""
     every = catalogue._sources
 
-    def few(*arguments: Any) -> list[catalogue.Source]:
+    def few(*arguments: Any) -> list[Source]:
         sources = every(*arguments)
         extends = {source.name: str(source.data.get("extends")) for source in sources}
         wanted, new = set(inline), set(inline)
-        while new := {extends.get(name) for name in new} - wanted:
+        while new := {extends.get(name, "None") for name in new} - wanted:
             wanted |= new
         return [source for source in sources if source.abstract or source.name in wanted]
 

@@ -261,23 +261,28 @@ def test_other_faults_that_show_in_an_answer(sim: Sim) -> None:
     assert sim.ask("GET", "/health")[0] == 500
 
 
+def running(sim: Sim) -> int | None:
+    return sampled(0.0, KINDS["vllm"].metrics, sim.ask("GET", "/metrics")[1], None).engine
+
+
+@pytest.mark.real_time
 def test_a_stream_under_way_is_as_slow_as_it_is_told_to_be(sim: Sim) -> None:
     sim.tell(live=["slow-stream"])
     words = "long " * 180
-    began = time.monotonic()
     connection = http.client.HTTPConnection("127.0.0.1", sim.port, timeout=LIMIT_S)
     with contextlib.closing(connection):
         body = {"messages": [{"role": "user", "content": words.strip()}], "stream": True}
         connection.request("POST", "/v1/chat/completions", json.dumps(body))
         response = connection.getresponse()
         heard = 0
-        while heard < 2:
+        while heard < 1:
             heard += b'"content"' in response.readline()
-        assert time.monotonic() - began >= 1, "two words came at once"
+        # One that was asked later and does not stream overtakes it.
+        assert text_of(sim.chat(messages=body["messages"])).split().count("long") == 180
+        assert running(sim) == 1
         sim.tell()
         heard += response.read().count(b'"content"')
     assert heard == 182
-    assert time.monotonic() - began < 120, "it stayed slow"
 
 
 def test_it_notices_a_client_that_leaves(tmp_path: Path) -> None:
@@ -332,6 +337,7 @@ def test_its_shared_memory_stays_when_it_is_killed(tmp_path: Path) -> None:
             segment.unlink(missing_ok=True)
 
 
+@pytest.mark.real_time
 def test_it_can_outstay_a_sigterm(tmp_path: Path) -> None:
     with started(tmp_path, "ignore-term") as sim:
         sim.wait().process.terminate()
@@ -426,6 +432,7 @@ def test_its_generator_measures_its_speed_as_the_product_calls_it(tmp_path: Path
     assert figures["itl_s"]["p50"] >= 0.01
 
 
+@pytest.mark.real_time
 def test_a_wedged_engine_is_told_from_a_slow_one_by_its_metrics(sim: Sim) -> None:
     def running_and_cached() -> tuple[int | None, float]:
         status, text = sim.ask("GET", "/metrics")
@@ -439,7 +446,7 @@ def test_a_wedged_engine_is_told_from_a_slow_one_by_its_metrics(sim: Sim) -> Non
     while running_and_cached()[0] == 0:
         time.sleep(0.02)
     before = running_and_cached()
-    time.sleep(1.5)
+    time.sleep(0.3)
     assert running_and_cached() == before
     sim.tell(live=[])
     client.join(LIMIT_S)
@@ -449,6 +456,7 @@ def test_a_wedged_engine_is_told_from_a_slow_one_by_its_metrics(sim: Sim) -> Non
         time.sleep(0.02)
 
 
+@pytest.mark.real_time
 def test_a_core_that_is_stopped_generates_nothing_while_the_server_answers(sim: Sim) -> None:
     def looked() -> tuple[int, tuple[int | None, float]]:
         status, text = sim.ask("GET", "/metrics")
@@ -465,7 +473,7 @@ def test_a_core_that_is_stopped_generates_nothing_while_the_server_answers(sim: 
     while looked()[1][0] != 3:
         time.sleep(0.02)
     before = looked()
-    time.sleep(0.5)
+    time.sleep(0.3)
     assert looked() == before
     os.kill(core, signal.SIGCONT)
     for client in asked:

@@ -105,6 +105,7 @@ def test_one_that_queues_answers_all_of_them(judge: Judge) -> None:
     assert (row["verdict"], row["observed"]["queued_most"]) == ("passed", 1), row
 
 
+@pytest.mark.real_time
 def test_streams_that_hang_end_the_wait_at_its_limit(judge: Judge) -> None:
     row = judge("overload", "hang-stream")
     assert row["verdict"] == "failed"

@@ -73,6 +73,7 @@ def test_a_probe_that_breaks_or_is_not_there_is_never_passed():
     assert levels["run"] == ("WARN", "could not be looked at: OSError: no")
 
 
+@pytest.mark.real_time
 def test_what_does_not_answer_in_time_is_said_and_nothing_waits_for_it():
     release = threading.Event()
     ended: list[Look] = []

@@ -375,6 +375,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
     assert (where.path / "photos").is_dir()
 
 
+@pytest.mark.real_time
 def test_a_step_that_does_not_end_is_ended_with_all_its_children(tmp_path):
     slow = tmp_path / "uv"
     slow.write_text(f"#!/bin/sh\nsleep 600 & echo $! > {tmp_path}/pid\nwait\n")

@@ -8,23 +8,33 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, command
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, request
 from unit.plugins.module_utils._slot.two_slots import TwoSlots
 
-Host = TypeVar("Host", bound=FakeHost | TwoSlots)
+
+class Killable(Protocol):
+    """A host of one slot or of two."""
+
+    effects_done: int
+    at_effect: Callable[[], None] | None
+
+    def as_killed(self) -> Self: ...
 
 
-def made_once(make: Callable[..., FakeHost]) -> Callable[..., FakeHost]:
+Host = TypeVar("Host", bound=Killable)
+
+
+def made_once(make: Callable[..., Any]) -> Callable[..., Any]:
     """Let a function make its host once for each of its arguments, and hand out copies: a test that kills a switch
     at each of its moments needs hundreds of them."""
-    known: dict[str, FakeHost] = {}
+    known: dict[str, Any] = {}
 
     @functools.wraps(make)
-    def copied(*arguments: Any) -> FakeHost:
+    def copied(*arguments: Any) -> Any:
         key = repr(arguments)
         if key not in known:
             known[key] = make(*arguments)
@@ -38,7 +48,8 @@ def killed_anywhere(
 ) -> list[tuple[int, Host]]:
     """What `act` leaves of the host when it is killed at its effects `first`, `first + step` and so on: the number of
     each, and a host of its own. `act` runs once, to its end."""
-    begun, found = fake_host.effects_done, []
+    begun = fake_host.effects_done
+    found: list[tuple[int, Host]] = []
 
     def keep() -> None:
         number = fake_host.effects_done - begun

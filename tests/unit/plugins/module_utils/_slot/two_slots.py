@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects
@@ -88,7 +88,7 @@ class TwoSlots:
         self.aux.reboot()
         self.main.boots -= 1
 
-    def as_killed(self) -> TwoSlots:
+    def as_killed(self) -> Self:
         """A copy of this host as a kill -9 of its switch leaves it now."""
         copied = copy.deepcopy(self)
         copied.at_effect = None

@@ -207,6 +207,7 @@ def test_another_size_than_promised_is_refused(fetcher: Fetcher, hub: Hub, model
     assert "model.safetensors" not in fetcher.names()
 
 
+@pytest.mark.real_time
 def test_a_stalled_download_is_given_up_with_advice_and_keeps_what_came(fetcher: Fetcher, hub: Hub):
     fetcher.spec.update(stall_s=1, attempts=2)
     hub.faults["model.safetensors"] = Fault("stall", after=600_000, times=1)
