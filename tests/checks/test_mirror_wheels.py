@@ -14,7 +14,7 @@ import sys
 import threading
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from checks.plays import hosts, run_plays, said
 
@@ -24,7 +24,7 @@ PLAY = {"gather_facts": False, "tasks": [{"name": "Bring wheels", "ansible.built
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    asked: list[str]
+    asked: ClassVar[list[str]] = []
 
     def log_message(self, format: str, *args: Any) -> None:
         self.asked.append(format % args)
@@ -48,8 +48,8 @@ def test_wheels_come_from_where_the_lists_say_by_their_digests_or_what_to_do_is_
     (www / "other").mkdir(parents=True)
     digest = wheel(www / "whl", "b70-pure", "py3-none-any")
     wheel(www / "whl", "b70-compiled", "cp312-cp312-linux_x86_64")
-    bound = type("Bound", (Handler,), {"asked": []})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(bound, directory=str(www)))
+    Handler.asked.clear()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(www)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     base = f"http://127.0.0.1:{server.server_port}"
     # In the place of the environment that the role makes.
@@ -109,7 +109,7 @@ def test_wheels_come_from_where_the_lists_say_by_their_digests_or_what_to_do_is_
     }
     assert results["again"]["changed"] == "0"
     # A name without a digest is asked for at one place.
-    asked = "".join(bound.asked)
+    asked = "".join(Handler.asked)
     assert "GET /other/b70-pure/" in asked
     assert "GET /other/b70-compiled/" not in asked
     told = said(done.stdout)

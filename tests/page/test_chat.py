@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from page.browser import Browser, started
+from page.browser import Browser
 from page.chat import LAST, NUMBERS, READY, answered, say, visit
 from page.show import Show
 from page.test_page import PALE, WIDE
@@ -26,12 +26,6 @@ PROGRAM = Path(__file__).with_name("chatting.py")
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with started() as browser:
-        yield browser
 
 
 @contextlib.contextmanager

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.page import evidence_page
-from page.browser import Browser, started
+from page.browser import Browser
 from page.test_page import PALE
 from unit.plugins.plugin_utils._evidence.fleet import fleet
 
@@ -31,12 +30,6 @@ CROWDED = """
     .map(([b]) => `${a} and ${b}`));
 })
 """
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with started() as running:
-        yield running
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
