@@ -112,7 +112,7 @@ def test_an_engine_that_is_broken(rig: Rig, recorded: Begin, situation: str, nam
 def test_an_engine_that_does_not_want_to_go(rig: Rig, recorded: Begin, situation: str, fault: str) -> None:
     old, new = pair(fault)
     # What is held is to be held for a while yet when its release is waited for.
-    values = {"hold_s": 8.0, "stop_s": 1.5}
+    values = {"hold_s": 4.0, "stop_s": 1.5}
     if situation == "first":
         rig.wipe()
     else:

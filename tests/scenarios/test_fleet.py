@@ -42,7 +42,7 @@ class Fleet:
         # The simulated engine is no stack that can be installed, so an empty host would refuse its profiles.
         given: dict[str, Any] = {"b70_profile_dirs": [str(HERE / "profiles")], "b70_stack_dirs": [str(HERE / "stacks")]}
         names = [*(rig.host.name for rig in self.rigs), *(path.stem for path in inventories)]
-        given |= {"profiles_choose": False, "b70_target": ":".join(names)}
+        given |= {"profiles_choose": False, "frontdoor_compile": False, "b70_target": ":".join(names)}
         sources = [word for path in ("inventory/lab.yml", *inventories) for word in ("-i", str(path))]
         done = subprocess.run(
             [
