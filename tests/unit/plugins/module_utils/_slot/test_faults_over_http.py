@@ -1,0 +1,169 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every fault of an engine that HTTP alone shows, in every situation of a switch, without a host: engines are processes
+of the simulated one, asked by the client that a host has; all else of the host is in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_sim import __file__ as program
+
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Reply
+from machine import free_port
+from scenarios.rig import Done
+from scenarios.test_faults import FAULTS, SECOND_FAULT, SITUATIONS, assert_failed
+from unit.plugins.module_utils._slot.calls import b70ctl
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeHttp, FakeUnit
+
+OK = {"name": "exact_ok", "prompt": "Answer with the two letters OK.", "compare": "exact", "expected": "OK"}
+SUM = {"name": "sum", "prompt": "There are 3 red and 4 blue blocks. How many?", "compare": "contains", "expected": "7"}
+# The first token is the first answer, so the fourth one is a canary's.
+CANARY = {"canary__cases": [{**case, "max_tokens": 8} for case in (OK, SUM)], "canary__repeats": 2, "canary__burst": 8}
+
+
+class Http(RequestsHttp):
+    """The client of a host; only the frontdoor is the one in memory."""
+
+    def __init__(self, sim_host: SimHost) -> None:
+        super().__init__()
+        self._memory = FakeHttp(sim_host)
+
+    def get(self, url: str, timeout_s: float) -> Reply:
+        return self._memory.get(url, timeout_s) if url.endswith("/status") else super().get(url, timeout_s)
+
+
+class SimHost(FakeHost):
+    """A host in memory whose units start processes of the simulated engine, and end them.
+
+    A start returns when the process is ready, or never will be, so that no limit of the switch is one of this machine.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(port=free_port())
+        self.folder = folder
+        self.processes: dict[str, subprocess.Popen[str]] = {}  # by the name of their unit
+        self.fault_of: dict[str, str] = {}  # by invocation, of every process that was started
+        self.shown: set[str] = set()  # invocations that the frontdoor was ever open for
+
+    def add(self, name: str, **changes: Any) -> None:
+        argv = [sys.executable, "-I", program, "serve", f"/models/{name}", "--served-model-name", name]
+        argv += ["--sim-dir", str(self.folder), "--port", str(self.port)]
+        self.render(name, engine__argv=argv, engine__start_timeout_s=3, **CANARY | changes)
+
+    def run_process(self, unit: FakeUnit) -> None:
+        super().run_process(unit)
+        self.fault_of[unit.invocation] = unit.fault
+        told = {"faults": [unit.fault] if unit.fault else [], "load_s": 0, "token_s": 0}
+        (self.folder / f"{LAYOUT.profile_of(unit.name)}.json").write_text(json.dumps(told))
+        _interpreter, *argv = unit.cmdline
+        environment = {**os.environ, "INVOCATION_ID": unit.invocation}
+        process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=environment)
+        self.processes[unit.name] = process
+        assert process.stderr is not None
+        ready = "Loading" if unit.fault == "never-ready" else "startup complete"
+        assert any(ready in line for line in process.stderr), f"{argv} ended with {process.wait()}"
+
+    def _down(self, unit: FakeUnit, active: str) -> None:
+        super()._down(unit, active)
+        if unit.name in self.processes:
+            process = self.processes.pop(unit.name)
+            process.terminate()
+            process.communicate()
+
+    def step(self, mutation: str | None = None) -> None:
+        self.shown |= self.served().keys()
+        super().step(mutation)
+
+    def effects(self) -> Effects:
+        return replace(super().effects(), http=Http(self))
+
+    def ctl(self, *words: str) -> Done:
+        code, output = b70ctl(self, *words, "--json")
+        return Done(code, output, "", 0.0)
+
+    def assert_serves(self, name: str) -> None:
+        """Assert that this profile is served, verified, by the one process there is, and boots."""
+        self.assert_invariants()
+        state, unit = self.state, self.unit(name)
+        assert (state.phase, state.open, state.verified, state.profile_name) == ("serving", True, True, name), state
+        assert state.passed == {unit.invocation: True}
+        assert self.enabled == [unit.name]
+        assert [*self.processes] == [unit.name]
+        body = {"messages": [{"role": "user", "content": "Who are you?"}]}
+        answer = json.loads(self.effects().http.post(f"{state.backend_url}/v1/chat/completions", body, 30).text)
+        assert answer["choices"][0]["message"]["content"] == f"I am {name}."
+        assert answer["system_fingerprint"].split(" ")[:2] == [name, unit.invocation]
+
+    def assert_stopped(self, *reasons: str) -> None:
+        """Assert that nothing runs, nothing boots, and that clients are told why in these words."""
+        self.assert_invariants()
+        state = self.state
+        assert (state.phase, state.open, state.verified) == ("failed", False, False), state
+        assert (self.running, self.enabled, self.processes) == ([], [], {})
+        assert all(reason in state.reason for reason in reasons), (reasons, state.reason)
+
+    def assert_journal_closed(self) -> None:
+        records = [json.loads(line) for line in self.texts[LAYOUT.journal_file][0].splitlines()]
+        begun, ended = ([record["id"] for record in records if record["event"] == event] for event in ("begin", "end"))
+        assert begun == ended
+
+
+@pytest.fixture
+def sim_host(tmp_path: Path) -> Iterator[SimHost]:
+    host = SimHost(tmp_path)
+    yield host
+    for unit in host.units.values():
+        host._down(unit, "inactive")
+
+
+OVER_HTTP = [fault for fault in FAULTS.values() if not fault.systemd]
+
+
+@pytest.mark.parametrize(
+    ("situation", "fault"),
+    [pytest.param(*case, id=f"{case[0]}-{case[1].name}") for case in product(SITUATIONS, OVER_HTTP)],
+)
+def test_an_engine_that_is_broken(sim_host: SimHost, situation: str, fault: Any) -> None:
+    if situation != "first":
+        sim_host.add("a")
+        assert sim_host.ctl("switch", "a").code == 0
+        sim_host.assert_serves("a")
+    # Who never answers is not waited for as long as the others.
+    sim_host.add("b", **({"canary__timeout_s": 0.3} if fault.name == "hang" else {}))
+    sim_host.unit("b").fault = fault.name
+    if situation == "broken":
+        sim_host.unit("a").fault = SECOND_FAULT
+    done = sim_host.ctl("switch", "b", *(["--on-failure", "stop"] if situation == "switch" else []))
+    if situation == "back":
+        assert_failed(done, "rolled_back", fault.phases, fault.symptom)
+        sim_host.assert_serves("a")
+    else:
+        second = "identity" if situation == "broken" else ""
+        assert_failed(done, "stopped", fault.phases, fault.symptom, second=second)
+        failures = [done.data["failure"], *done.data["failures"]]
+        sim_host.assert_stopped(*(f"phase {failure['phase']}" for failure in failures))
+    sim_host.assert_journal_closed()
+    # What was served before, and again on a way back; never a process with a fault.
+    healthy = {invocation for invocation, broken in sim_host.fault_of.items() if not broken}
+    assert sim_host.shown == healthy
+    assert len(healthy) == {"first": 0, "back": 2}.get(situation, 1)
+
+
+def test_an_engine_that_is_sound(sim_host: SimHost) -> None:
+    for name in "ab":
+        sim_host.add(name)
+        assert sim_host.ctl("switch", name).data["outcome"] == "committed"
+        sim_host.assert_serves(name)
