@@ -94,7 +94,7 @@ def test_prometheus_understands_what_the_docs_ask(monitors: Path, tmp_path: Path
     rules = [{"record": f"docs:{number}", "expr": words} for number, words in enumerate(asked_in_the_docs())]
     file = tmp_path / "docs.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "docs", "rules": rules}]}))
-    run(monitors, "check", "rules", str(file))
+    assert f"{len(rules)} rules found" in run(monitors, "check", "rules", str(file))
 
 
 def test_rules_and_docs_name_metrics_and_labels_that_exist() -> None:

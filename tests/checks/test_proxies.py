@@ -215,6 +215,7 @@ async def test_each_event_arrives_by_itself(place: Place, name: str) -> None:
             async with asyncio.timeout(HELD_BACK_S):
                 await client.reader.readuntil(b"data: number %d\n\n" % number)
             arrived.set()
+        assert b"data" not in await client.reader.readuntil(b"0\r\n\r\n")
 
 
 @pytest.mark.parametrize("name", PROXIES)

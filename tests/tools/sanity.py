@@ -14,12 +14,14 @@ commit is that of ``--since``, else that of the last recorded pass. Where git do
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -114,6 +116,15 @@ def with_users(root: Path, changed: Collection[str]) -> list[str]:
     return sorted(reached(graph, changed) & files)
 
 
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Wait until nobody else uses the exported tree."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    with (WORK / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def prepare() -> dict[str, str]:
     """Export the collection, and return an environment whose home is for the caches of ansible-test."""
     folders = {name: spec.submodule_search_locations for name in ("ansible_test", "pip") if (spec := find_spec(name))}
@@ -160,7 +171,8 @@ def main() -> int:
     parser.add_argument("--since", metavar="REV", help="with --changed: the commit to compare with")
     given, words = parser.parse_known_args()
     if words:
-        return run(prepare(), *words).returncode
+        with alone():
+            return run(prepare(), *words).returncode
     changed = None
     if given.changed:
         changed = differing(ROOT, given.since) if given.since else unproven(ROOT)
@@ -170,8 +182,9 @@ def main() -> int:
     if changed is not None and not files:
         print("no plugin changed: 0 files tested")
         return 0
-    failed = run_twice(prepare(), files)
-    print(f"{len(files) or len(tracked(TREE))} files tested")
+    with alone():
+        failed = run_twice(prepare(), files)
+        print(f"{len(files) or len(tracked(TREE))} files tested")
     return failed
 
 
