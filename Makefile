@@ -78,7 +78,7 @@ engines: ## release: every shipped profile against the command lines of the real
 fleet: ## release: rollouts and their rollbacks, on four real hosts with a simulated engine
 vendor: ## release: driver and compiler on a bare host, from the vendors as the lab plays them
 bare: ## release: bare hosts with one, two and four cards become a served model, with nothing set but a mirror
-promotion: ## release: a benchmark and a promotion on the real engine, a kill of it, and models that think
+promotion: ## release: a benchmark, an evaluation and a promotion on the real engine, a kill of it, models that think
 source: ## release: a stack from source and a mirror, on hosts that reach nothing else
 weights: ## release: downloads from the lab's hub, and weights that hosts take from each other
 kinds: ## release: llama.cpp from its sources and engines from images on a host, and switches between all of them

@@ -197,21 +197,16 @@ STEPS: dict[str, Step] = {
             tool(*PROMOTION, "ansible-playbook", "-i", "inventory/lab.yml", "site.yml"),
             pytest(
                 "promotion",
-                *(f"tests/system/test_{name}.py" for name in ("benchmark", "promotion", "real_engine")),
+                *(f"tests/system/test_{name}.py" for name in ("evaluate", "benchmark", "promotion", "real_engine")),
                 env=PROMOTION[1:],
                 limit_s=3600,
             ),
             tool(*PROMOTION, sys.executable, "tests/lab/lab.py", "down"),
         ),
         covers=(
-            *(
-                "roles/promotion",
-                "roles/benchmark",
-                "plugins/module_utils/_promotion",
-                "plugins/module_utils/_benchmark",
-            ),
-            *(f"{HOST}/_evidence", "tests/system/test_benchmark.py", "tests/system/test_promotion.py"),
-            "tests/system/test_real_engine.py",
+            *("roles/promotion", "roles/benchmark", "roles/evaluate", f"{HOST}/_promotion", f"{HOST}/_benchmark"),
+            *(f"{HOST}/_evaluate", f"{HOST}/_evidence", "tests/system/test_evaluate.py"),
+            *("tests/system/test_benchmark.py", "tests/system/test_promotion.py", "tests/system/test_real_engine.py"),
         ),
     ),
     "weights": Step(
