@@ -21,7 +21,7 @@ export UV_SYSTEM_CERTS := true
 
 LAB := $(PYTHON) tests/lab/lab.py
 STEPS := lint unit frontdoor checks page sanity molecule scenarios \
-  interpreted fresh sanity-all lab engines fleet vendor bare promotion source weights kinds slots nodes watched exhaustive
+  interpreted fresh shipping sanity-all lab engines fleet vendor bare promotion source weights kinds slots nodes watched exhaustive
 
 .PHONY: help demo test release endurance bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs chat site changelog lock build clean
 
@@ -71,7 +71,8 @@ sanity: ## ansible-test sanity for the plugins that changed
 molecule: ## a real host with the real engine: bare, converged, switches that must pass or fail
 scenarios: ## a real host with a simulated engine: faults, kills and reboots in each phase of a switch
 interpreted: ## release: all tests of the frontdoor, interpreted
-fresh: ## release: new examples for each property, and what is seldom broken
+fresh: ## release: new examples for each property
+shipping: ## release: what is seldom broken: the site, the package and its images, mirrors, the chat page from its sources
 sanity-all: ## release: ansible-test sanity for everything
 lab: ## release: the lab itself: hosts that are broken on purpose and repaired
 engines: ## release: every shipped profile against the command lines of the real vLLM releases that stacks pin

@@ -114,7 +114,7 @@ STEPS: dict[str, Step] = {
     ),
     # The tests of a file share what it builds, such as the site.
     "checks": Step(PROCESSORS, (pytest("checks", "-n2", "--dist=loadfile", "-m", "not release", "tests/checks"),)),
-    "page": Step(PROCESSORS, (pytest("page", "tests/page"),)),
+    "page": Step(PROCESSORS, (pytest("page", "-n2", "tests/page"),)),
     "sanity": Step(PROCESSORS, (tool(sys.executable, "tests/tools/sanity.py", "--changed"),)),
     "molecule": Step(
         REAL,
@@ -145,11 +145,16 @@ STEPS: dict[str, Step] = {
     ),
     "fresh": Step(
         RELEASE,
-        (
-            pytest("fresh", "-n2", "-m", "not lab and not scenario", "tests/unit", "tests/lab", FRESH, limit_s=2400),
-            pytest("fresh-checks", "-m", "release", "tests/checks", limit_s=2400),
+        (pytest("fresh", "-n2", "-m", "not lab and not scenario", "tests/unit", "tests/lab", FRESH, limit_s=2400),),
+        covers=("plugins", "roles/profiles", "tests/unit", "tests/lab/engine"),
+    ),
+    "shipping": Step(
+        RELEASE,
+        (pytest("shipping", "-n2", "--dist=loadfile", "-m", "release", "tests/checks", limit_s=2400),),
+        covers=(
+            *("plugins", "roles", "playbooks", "docs", "*.md", "meta", "galaxy.yml", "changelogs"),
+            *("execution-environment.yml", "tests/tools", "tests/checks"),
         ),
-        covers=("plugins", "roles/mirror", "roles/profiles", "roles/monitoring", "tests/unit", "tests/checks"),
     ),
     "sanity-all": Step(
         RELEASE, (tool(sys.executable, "tests/tools/sanity.py", limit_s=2700),), covers=("plugins", "galaxy.yml")
