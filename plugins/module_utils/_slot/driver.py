@@ -21,10 +21,11 @@ from .machine import Kind, Plan, Seen, Step, clear_action
 from .node_link import lost_part
 from .nodes import for_clients
 from .observe import load_profile, near_end, neighbours, observe, other_slots, read_memory, slot_units
+from .order import JUDGING, STARTING, UNTOUCHED
 from .prepare import prepare
 from .profile import STATUSES, Profile
 from .progress import Progress
-from .run import VERIFYING_PHASES, Run
+from .run import Run
 from .state_file import stamp
 from .symptoms import diagnose
 from .types import (
@@ -47,8 +48,6 @@ LOG_LINES = 12
 LOG_CHARS = 240
 DIAGNOSED_LINES = 300
 NEAR_END_S = 10.0  # enabling a unit and two lines in the journal, on a slow disk
-_BEFORE = (Phase.LOCK, Phase.RESOLVE, Phase.GUARD, Phase.JOURNAL, Phase.PREPARE, Phase.CLEAR)  # nothing was touched yet
-_LOG_PHASES = (Phase.START, Phase.ALIVE, Phase.HEALTH, Phase.FIRST_TOKEN, Phase.WARM_UP)
 
 
 @dataclass(frozen=True)
@@ -118,13 +117,13 @@ class Driver:
                 result = self._phase(step)
                 state = machine.advance(state, result)
                 run.failures = state.failures
-                if isinstance(result, Failure) and step.phase not in _BEFORE:
+                if isinstance(result, Failure) and step.phase not in UNTOUCHED:
                     waits = self._begins_anew(step)
                     if waits or self._going_down():
                         # Whatever failed, no rollback begins on a host that is going down: the journal keeps this run
                         # open, and the next one settles it. Until then the failed engine serves no client.
                         state = replace(state, end=End.INTERRUPTED)
-                        if waits or (run.rechecking and step.phase in VERIFYING_PHASES):
+                        if waits or (run.rechecking and step.phase in STARTING):
                             recover.close(run, for_clients(run.lost) if waits else run.reason())
                         if waits:
                             self._end_engine()
@@ -441,7 +440,7 @@ class Driver:
     def _which(self, phase: Phase) -> int | None:
         """The index of the engine that failed, if it was one of several."""
         engine = self._run.engine
-        return engine.profile.replica if engine is not None and phase in VERIFYING_PHASES else None
+        return engine.profile.replica if engine is not None and phase in STARTING else None
 
     def _failure(self, step: Step, fault: Fault) -> Failure:
         log, unit_settled = self._log(step.phase)
@@ -450,8 +449,7 @@ class Driver:
         match = diagnose(log, (fault.message, fault.got or ""), kind)
         if match is not None and match.symptom.harmless and unit_settled:
             match = None
-        # An engine that still runs and only answers wrongly is not explained by what it logged last.
-        shown = () if unit_settled and step.phase not in _LOG_PHASES else log[-LOG_LINES:]
+        shown = () if unit_settled and step.phase in JUDGING else log[-LOG_LINES:]
         if match is not None and match.line in log and match.line not in shown:
             shown = (match.line, *shown[1 - LOG_LINES :])
         told, which = isinstance(fault, ToldToEndFault), self._which(step.phase)
@@ -480,7 +478,7 @@ class Driver:
         """The node that an engine over several nodes lost. That is why it ended, whatever its own log says."""
         run = self._run
         run.lost = ""
-        if step.phase in VERIFYING_PHASES and run.profile.node is not None:
+        if step.phase in STARTING and run.profile.node is not None:
             epoch = (run.engine.invocation_id if run.engine else "") or run.unit(run.profile.unit).invocation_id
             run.lost = lost_part(self._fx, run.layout, run.profile, epoch)
         return run.lost
@@ -488,7 +486,7 @@ class Driver:
     def _log(self, phase: Phase) -> tuple[tuple[str, ...], bool]:
         """(the engine's last words, whether it still runs); nothing outside of the phases that wait for it."""
         run = self._run
-        if run.engine is None or phase not in VERIFYING_PHASES:
+        if run.engine is None or phase not in STARTING:
             return (), False
         try:
             unit = run.unit(run.engine.profile.unit)

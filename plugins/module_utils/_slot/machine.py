@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from .journal import Memory, Verified
+from .order import FINISHING, REPLACING, STOPPING, UNTOUCHED, VERIFYING
 from .profile import Profile, parse_profile
 from .quarantine import Quarantine
 from .rendering import Rendering, without_a_start
@@ -134,20 +135,7 @@ def _spares(kind: Kind, *, beside: bool) -> bool:
     return beside or kind is Kind.FINISH
 
 
-VERIFYING = (Phase.ALIVE, Phase.HEALTH, Phase.IDENTITY, Phase.FIRST_TOKEN, Phase.WARM_UP, Phase.CANARY)
-FINISHING = (Phase.OPEN, Phase.ENABLE, Phase.COMMIT)
-STOPPING = (Phase.STOP, Phase.RELEASE)
-_BESIDE = (
-    *(Phase.GUARD, Phase.JOURNAL, Phase.RELEASE, Phase.START),
-    *VERIFYING,
-    *(Phase.OPEN, Phase.DRAIN, Phase.STOP, Phase.ENABLE, Phase.COMMIT),
-)
-_IN_BATCHES = (Phase.CLOSE, Phase.DRAIN, *STOPPING, Phase.START, *VERIFYING, Phase.OPEN)
-_NEEDS: dict[Gate, tuple[Phase, ...]] = {
-    Gate.VERIFIED: VERIFYING,
-    Gate.HEALTHY: VERIFYING[:-1],
-    Gate.NONE: VERIFYING[:1],
-}
+_NEEDS = {Gate.VERIFIED: VERIFYING, Gate.HEALTHY: VERIFYING[:-1], Gate.NONE: VERIFYING[:1]}
 
 
 def _verifying(profile: Profile | None, gate: Gate = Gate.VERIFIED) -> tuple[Phase, ...]:
@@ -157,8 +145,12 @@ def _verifying(profile: Profile | None, gate: Gate = Gate.VERIFIED) -> tuple[Pha
 
 
 def _of_batch(profile: Profile | None) -> tuple[Phase, ...]:
-    left_out = {*VERIFYING} - {*_verifying(profile)}
-    return tuple(phase for phase in _IN_BATCHES if phase not in left_out)
+    return tuple(phase for phase in REPLACING if phase not in VERIFYING or phase in _verifying(profile))
+
+
+def _beside(profile: Profile | None) -> tuple[Phase, ...]:
+    last = (Phase.OPEN, Phase.DRAIN, Phase.STOP, Phase.ENABLE, Phase.COMMIT)
+    return (Phase.GUARD, Phase.JOURNAL, Phase.RELEASE, Phase.START, *_verifying(profile), *last)
 
 
 def _proven(request: Request, seen: Seen, look: Look) -> bool:
@@ -433,7 +425,7 @@ def plan(request: Request, seen: Seen) -> Plan:
         head = phases[: phases.index(Phase.CLOSE)]
         phases = (*head, *_of_batch(seen.target) * len(batches), *FINISHING[1:])
     if beside:
-        phases = _BESIDE if seen.target and seen.target.warmup else tuple(p for p in _BESIDE if p is not Phase.WARM_UP)
+        phases = _beside(seen.target)
     scoped = tuple(seen.target_units[place] for place in scope)
     spares = _spares(kind, beside=beside)
     keep = seen.target_units if request.active and (partial or batches or spares or Phase.STOP not in phases) else ()
@@ -559,7 +551,7 @@ def _numbered(
     for phase in phases:
         if phase is Phase.CLOSE:
             batch = next(numbers, None)
-        steps.append(Step(phase, direction, batch if phase in _IN_BATCHES else None))
+        steps.append(Step(phase, direction, batch if phase in REPLACING else None))
     return tuple(steps)
 
 
@@ -633,7 +625,7 @@ def _failed(state: State, phase: Phase, failure: Failure) -> State:
         return _next(state, phase)
     if state.direction is Direction.BACK:
         return replace(state, todo=(), end=End.UNTOUCHED) if phase is Phase.RESTORE else _halt(state, leave=False)
-    if state.plan is None or phase in (Phase.RESOLVE, Phase.GUARD, Phase.JOURNAL, Phase.PREPARE, Phase.CLEAR):
+    if state.plan is None or phase in UNTOUCHED:
         return replace(state, todo=(), end=End.UNTOUCHED)
     unharmed = state.plan.kind is Kind.RECHECK and (failure.told or state.on_failure is OnFailure.KEEP)
     batch = state.todo[0].batch

@@ -38,7 +38,7 @@ _WENT_WRONG = {
     Phase.COMMIT: "the end of the switch could not be recorded",
     Phase.RESTORE: "what was served before could not be opened again",
 }
-_WAY = {Direction.FORWARD: "", Direction.BACK: " on the way back", Direction.HALT: " while stopping"}
+WAY = {Direction.FORWARD: "", Direction.BACK: " on the way back", Direction.HALT: " while stopping"}
 
 
 def reason_of(failures: Sequence[Failure]) -> str:
@@ -49,4 +49,4 @@ def reason_of(failures: Sequence[Failure]) -> str:
 def _reason(failure: Failure) -> str:
     wrong = "the switch was told to end" if failure.told else _WENT_WRONG[failure.phase]
     meaning = _MEANING.get(failure.symptom or "", "")
-    return f"phase {failure.phase}{_WAY[failure.direction]}: {wrong}{f': {meaning}' if meaning else ''}"
+    return f"phase {failure.phase}{WAY[failure.direction]}: {wrong}{f': {meaning}' if meaning else ''}"

@@ -20,7 +20,7 @@ from .load_times import driver_of, key_of
 from .machine import Kind, Plan, Seen, Step
 from .profile import Profile
 from .progress import Progress
-from .published import reason_of
+from .published import WAY, reason_of
 from .rendering import Rendering
 from .types import (
     Direction,
@@ -30,7 +30,6 @@ from .types import (
     Layout,
     Mode,
     Neighbour,
-    Phase,
     PhaseRecord,
     Request,
     SlotFault,
@@ -296,10 +295,8 @@ def describe(failure: Failure) -> str:
     sides = ""
     if failure.expected is not None or failure.got is not None:
         sides = f" (expected {failure.expected}; got {failure.got})" if failure.expected else f" (got {failure.got})"
-    way = " on the way back" if failure.direction is Direction.BACK else ""
-    way = " while stopping" if failure.direction is Direction.HALT else way
     advice = f"; known symptom {failure.symptom}: {(failure.advice or '').rstrip('.')}" if failure.symptom else ""
-    return f"phase {failure.phase}{way}: {failure.message}{sides}{advice}"
+    return f"phase {failure.phase}{WAY[failure.direction]}: {failure.message}{sides}{advice}"
 
 
 def switch_part(run: Run, *, loading: bool = False) -> Mapping[str, Any]:
@@ -313,14 +310,3 @@ def switch_part(run: Run, *, loading: bool = False) -> Mapping[str, Any]:
         "eta_s": None if eta_s is None else round(eta_s),
         "loading": loading,
     }
-
-
-VERIFYING_PHASES = (
-    Phase.START,
-    Phase.ALIVE,
-    Phase.HEALTH,
-    Phase.IDENTITY,
-    Phase.FIRST_TOKEN,
-    Phase.WARM_UP,
-    Phase.CANARY,
-)

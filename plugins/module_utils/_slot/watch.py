@@ -29,9 +29,9 @@ from .liveness import CardFault, Climb, Judgement, Liveness, Policy, Rung, Sampl
 from .liveness_file import Action, Card, Row, Told, Verification
 from .node_link import ask
 from .observe import load_profile, read_memory, slot_units
+from .order import STARTING
 from .profile import POOLING, Profile
 from .published import reason_of
-from .run import VERIFYING_PHASES
 from .slot_file import read_slot_file
 from .state_file import SlotState, stamp
 from .types import Layout, Mode, OnFailure, Reply, Request, SlotFault, ToldToEndFault, UnitState
@@ -382,7 +382,7 @@ class Watch:
             self.verification = Verification(self._now(), True)
             return
         failure = outcome.failures[0]
-        wrong = failure.phase in VERIFYING_PHASES and not failure.told
+        wrong = failure.phase in STARTING and not failure.told
         why_not = "it gave way to clients" if failure.told else reason_of((failure,))
         # A failure dates from the start of the run: a process that was verified later has not failed.
         self.verification = Verification(begun, False if wrong else None, why_not)

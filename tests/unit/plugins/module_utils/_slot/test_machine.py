@@ -11,6 +11,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import machine
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.machine import Kind, Plan, Step
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.order import FINISHING
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import (
     Direction,
@@ -109,7 +110,7 @@ def test_halting_goes_on_whatever_fails(halt):
 
 
 def test_finishing_that_fails_leaves_the_engine_alone():
-    plan = Plan(Kind.FINISH, (Phase.GUARD, Phase.JOURNAL, *machine.FINISHING), previous=profile())
+    plan = Plan(Kind.FINISH, (Phase.GUARD, Phase.JOURNAL, *FINISHING), previous=profile())
     steps, end = walk(OnFailure.ROLLBACK, plan, {forward(Phase.ENABLE)})
     assert steps[-1] == Step(Phase.RESTORE, Direction.BACK)
     assert end is End.UNTOUCHED
