@@ -83,6 +83,8 @@ HOST, CONTROLLER = "plugins/module_utils", "plugins/plugin_utils"
 SLOT = (f"{HOST}/_slot", "roles/slot", "tests/lab/engine")
 # Those of hosts mostly wait, with one process each, while those of processors have a worker per core.
 PROCESSORS, REAL, SIMULATED = "processors", "real engine", "simulated engine"
+# The lanes of hosts take longest, and each step of a host waits for the one before it: the processors come second.
+NICENESS = {PROCESSORS: 10}
 RELEASE = "release"  # the lane of what `make test` runs only when it is due and there is time
 # New examples of property tests, where `make test` has the same in each run.
 FRESH = "--hypothesis-profile=fresh"
@@ -380,10 +382,10 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
-async def run_command(command: Command, log: IO[bytes] | None) -> str:
+async def run_command(command: Command, log: IO[bytes] | None, niceness: int = 0) -> str:
     """Run one command; return an empty string when it passed, else what was wrong."""
     process = await asyncio.create_subprocess_exec(
-        *command.argv,
+        *("nice", "-n", str(niceness), *command.argv),
         cwd=ROOT,
         env=environment(),
         stdin=asyncio.subprocess.DEVNULL,
@@ -435,7 +437,7 @@ async def run_step(name: str, log: IO[bytes] | None) -> Outcome:
         else:
             log.write(line.encode())
             log.flush()
-        reason = await run_command(command, log)
+        reason = await run_command(command, log, NICENESS.get(STEPS[name].lane, 0))
         fresh = [file for file in junit_files(name) if file not in counted]
         counted.update(fresh)
         good, bad = junit_totals(fresh) if command.junit else (int(not reason), int(bool(reason)))
