@@ -78,6 +78,7 @@ def test_a_play_that_is_killed_does_not_end_the_switch(rig: Rig, recorded: Begin
     assert len([record for record in rig.journal() if record["event"] == "begin" and record["kind"] == "switch"]) == 2
 
 
+@pytest.mark.exhaustive
 def test_a_module_that_is_killed_is_missed_and_the_next_run_settles_it(rig: Rig, recorded: Begin) -> None:
     rig.have("sim-a")
     rig.tell("sim-b", load_s=LOAD_S)

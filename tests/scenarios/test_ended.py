@@ -107,6 +107,7 @@ def test_a_slot_that_was_stopped_by_a_lost_card_is_served_after_the_reboot(rig: 
     assert rig.ctl("status").data["quarantine"] is None
 
 
+@pytest.mark.exhaustive
 def test_a_play_is_told_how_long_a_load_may_take(rig: Rig, recorded: Begin) -> None:
     rig.have("sim-a")
     rig.tell("sim-b", load_s=LOAD_S)

@@ -244,6 +244,7 @@ def test_a_stream_beyond_the_drain_limit_ends_with_its_error_event(door: HostFro
     assert len(stream.lines) < WORDS
 
 
+@pytest.mark.exhaustive
 def test_an_upgrade_that_fails_leaves_everything_as_it_was(door: HostFrontdoor, source: Path) -> None:
     door.as_shipped()
     before, was = door.in_use(), door.process()

@@ -59,6 +59,7 @@ def test_an_upgrade_that_does_not_come_up_is_taken_back(door: HostFrontdoor, sou
     assert door.environments() == sorted(["venv", before, door.in_use()])
 
 
+@pytest.mark.exhaustive
 def test_a_wrong_setting_leaves_what_runs_alone(door: HostFrontdoor) -> None:
     door.as_shipped()
     was, config = door.process(), door.rig.read(f"{CONFIG.lstrip('/')}/frontdoor.toml")
