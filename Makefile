@@ -20,7 +20,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export UV_SYSTEM_CERTS := true
 
 LAB := $(PYTHON) tests/lab/lab.py
-STEPS := lint unit frontdoor checks page sanity molecule scenarios \
+STEPS := lint unit frontdoor checks page sanity molecule scenarios matrices \
   interpreted fresh shipping sanity-all lab engines fleet vendor bare promotion source weights kinds slots nodes watched exhaustive
 
 .PHONY: help demo test release endurance bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs chat site changelog lock build clean
@@ -35,7 +35,7 @@ demo: prerequisites venv ## a lab host from nothing to a verified model, and a c
 	ansible-playbook -i inventory/lab.yml site.yml
 	python tests/demo.py
 
-test: prerequisites venv ## the steps from lint to scenarios, in three lanes at once; what is due, as far as there is time
+test: prerequisites venv ## the steps from lint to matrices, in four lanes at once; what is due, as far as there is time
 	@python tests/tools/torch_source.py
 	sh tests/tools/browser.sh
 	python tests/run.py $(WRITE)
@@ -69,7 +69,8 @@ page: ## the frontdoor's page in a browser
 checks: ## the rules of the house, and the built tarball
 sanity: ## ansible-test sanity for the plugins that changed
 molecule: ## a real host with the real engine: bare, converged, switches that must pass or fail
-scenarios: ## a real host with a simulated engine: faults, kills and reboots in each phase of a switch
+scenarios: ## a real host with a simulated engine: what happens around a switch, replicas, three plays of the frontdoor
+matrices: ## the same: faults, kills and reboots in each phase of a switch
 interpreted: ## release: all tests of the frontdoor, interpreted
 fresh: ## release: new examples for each property
 shipping: ## release: what is seldom broken: the site, the package and its images, mirrors, the chat page from its sources

@@ -81,8 +81,9 @@ FRONTDOOR = "roles/frontdoor/files/frontdoor"
 FRONTDOOR_TESTS = ("--tb=native", f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests")
 HOST, CONTROLLER = "plugins/module_utils", "plugins/plugin_utils"
 SLOT = (f"{HOST}/_slot", "roles/slot", "tests/lab/engine")
+MATRICES = tuple(f"tests/scenarios/test_{name}.py" for name in ("faults", "crashes", "reboots", "prediction"))
 # Those of hosts mostly wait, with one process each, while those of processors have a worker per core.
-PROCESSORS, REAL, SIMULATED = "processors", "real engine", "simulated engine"
+PROCESSORS, REAL, SIMULATED, PHASES = "processors", "real engine", "simulated engine", "phases of a switch"
 # The lanes of hosts take longest, and each step of a host waits for the one before it: the processors come second.
 NICENESS = {PROCESSORS: 10}
 RELEASE = "release"  # the lane of what `make test` runs only when it is due and there is time
@@ -124,7 +125,24 @@ STEPS: dict[str, Step] = {
     ),
     "scenarios": Step(
         SIMULATED,
-        (pytest("scenarios", "-m", "scenario and not exhaustive", "tests/scenarios", limit_s=3600),),
+        (
+            pytest(
+                "scenarios",
+                *("-m", "scenario and not exhaustive", "tests/scenarios", *(f"--ignore={file}" for file in MATRICES)),
+                limit_s=3600,
+            ),
+        ),
+    ),
+    "matrices": Step(
+        PHASES,
+        (
+            pytest(
+                "matrices",
+                *("-m", "scenario and not exhaustive", *MATRICES),
+                env=["B70_SCENARIOS_LAB=matrices"],
+                limit_s=3600,
+            ),
+        ),
     ),
     # What the steps above leave out to end in time. Each is about one subject; exhaustive has the rest of all matrices.
     # With its endurance trials in small, and on the loop and the clock that the frontdoor runs with.
