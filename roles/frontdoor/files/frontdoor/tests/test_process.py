@@ -19,9 +19,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kit import LIMIT_S, SOON_S, Call, Client, Engine, free_port, in_two_events, on_uvloop, until
+from kit import LIMIT_S, SOON_S, Call, Client, Engine, free_port, in_two_events, on_loop, on_uvloop, until
 
 import frontdoor
+from frontdoor.cli import serve
+from frontdoor.config import from_table
+from frontdoor.observability.events import EventLog
 
 SOURCE = Path(frontdoor.__file__).parents[1]
 
@@ -160,6 +163,25 @@ def test_what_still_runs_at_the_drain_limit_is_ended_with_a_word(
     out, _ = running.communicate(timeout=60)
     assert running.returncode == 0
     assert json.loads(out.splitlines()[-1])["cut"] == 2
+
+
+@on_loop
+async def test_who_comes_while_others_take_their_last_words_is_told_to_come_again(tmp_path: Path) -> None:
+    port, stop, log = free_port(), asyncio.Event(), tmp_path / "log"
+    config = from_table({"listen": {"host": "127.0.0.1", "port": port}, "slot": {"state_file": ""}})
+    with open(log, "wb") as events:
+        life = asyncio.create_task(serve(config, EventLog(events.fileno()), stop))
+        await until(lambda: log.stat().st_size)
+        idle, slow = [Client(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(2)]
+        slow.send(b"GET /health HTTP/1.1\r\n")
+        assert (await idle.ask("GET", "/health")).status == 200
+        stop.set()
+        assert await idle.closed()
+        late = Client(*await asyncio.open_connection("127.0.0.1", port))
+        refused = await late.ask("POST", "/v1/chat/completions", b"{}")
+        assert (refused.status, refused.json["error"]["code"]) == (503, "stopping")
+        slow.leave()
+        assert await life == 0
 
 
 def test_a_reload_leaves_a_stream_alone(process: tuple[subprocess.Popen[bytes], int, int]) -> None:
