@@ -142,6 +142,8 @@ class Doors:
 
     def __init__(self, fake_host):
         self.seen: list[tuple[bool, tuple[int, ...]]] = []
+        #: why replicas were closed
+        self.reasons: set[str] = set()
         self.effects = fake_host.effects()
         write = self.effects.files.write
 
@@ -151,6 +153,7 @@ class Doors:
                 state = json.loads(text)
                 rows = state["replicas"] or []
                 self.seen.append((state["open"], tuple(row["index"] for row in rows if row["open"])))
+                self.reasons |= {row["reason"] for row in rows if not row["open"]}
 
         self.effects.files.write = note
 
@@ -165,6 +168,7 @@ def test_one_that_was_started_again_is_verified_alone_while_the_others_serve(fak
     assert doors.seen[0] == (True, (0, 2))
     assert set(doors.seen) == {(True, (0, 2)), (True, (0, 1, 2))}
     assert doors.seen[-1] == (True, (0, 1, 2))
+    assert doors.reasons == {"it is being verified", "it loads"}
     assert [fake_host.unit("r", number).invocation for number in (0, 2)] == others
     assert fake_host.state.replicas[1]["engine"]["invocation_id"] == fake_host.unit("r", 1).invocation
     assert {case["replica"] for case in result["canary"]} == {1}
