@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import watch
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import BESIDE, Gate, Holder, Mode, OnFailure
 from unit.plugins.module_utils._slot.calls import b70ctl, check, killed_anywhere, names, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost
@@ -97,6 +98,15 @@ def test_it_goes_there_and_back_again_and_on(host):
         assert (result["outcome"], result["way"]) == ("committed", "beside"), result["msg"]
         host.assert_invariants()
     assert not host.shut
+
+
+def test_the_watchdog_watches_the_side_that_serves(host):
+    watching = watch.Watch(host.effects(), LAYOUT, print)
+    for name, unit in (("a", FIRST), ("b", SECOND), ("a", FIRST)):
+        switch(host, name)
+        watching.look()
+        told = json.loads(host.texts[LAYOUT.liveness_file][0])
+        assert [(row["unit"], row["verdict"]) for row in told["engines"]] == [(unit, "idle")]
 
 
 def test_the_state_says_meanwhile_that_a_switch_is_under_way(host):
