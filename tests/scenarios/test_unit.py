@@ -69,7 +69,8 @@ def test_an_engine_that_is_stopped_stays_down(rig: Rig, recorded: Begin) -> None
     rig.must("systemctl", "kill", "--signal=SIGKILL", "--kill-who=main", UNIT_A)
     rig.must("systemctl", "start", UNIT_B)
     rig.wait_settled()
-    assert shown(rig, UNIT_A, "SubState") == "dead"
+    # Failed is down too: so it ends where systemd stops it before it has seen that its process was killed.
+    assert shown(rig, UNIT_A, "SubState") in ("dead", "failed")
     assert rig.facts().running == (UNIT_B,)
     assert ask(rig.address, stream=False).status == 503
     rig.serve("sim-a")
