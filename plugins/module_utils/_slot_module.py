@@ -16,7 +16,6 @@ from ._slot.effects import Effects
 from ._slot.frontdoor import read_state
 from ._slot.host.clock import SystemClock
 from ._slot.host.effects import host_effects
-from ._slot.host.http import HAS_REQUESTS
 from ._slot.rendering import in_place, pending
 from ._slot.state_file import stamp
 from ._slot.types import Gate, Layout, OnFailure, Request, SlotFault
@@ -87,12 +86,6 @@ def _run(
         return api.check(
             fx, layout, replace(request, planned=_planned_parts(fx, layout, request.profile or "", params))
         )
-    if not HAS_REQUESTS:
-        return {
-            "failed": True,
-            "changed": False,
-            "msg": "the Python library requests is missing on the host; install python3-requests (role host does)",
-        }
     clock.heed_signals()
     return api.switch(fx, layout, request)
 

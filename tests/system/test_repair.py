@@ -24,7 +24,7 @@ CONFIG = "/etc/b70-frontdoor/frontdoor.toml"
 RULE = "/etc/udev/rules.d/70-b70-power.rules"
 OTHER = "/etc/systemd/system/b70-slot-main-tiny-b.service"
 WEIGHTS = "/mnt/fast-ai/llm-models/tiny-b/config.json"
-PACKAGE = "python3-requests"
+PACKAGE = "libnuma1"
 
 
 @dataclass(frozen=True)

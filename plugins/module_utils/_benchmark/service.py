@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from .._slot.host.http import HAS_REQUESTS
 from .._slot.types import SlotFault
 from .._switch_job import JobError, own_archive
 from . import bench, job
@@ -30,8 +29,6 @@ def _step(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
         raise BenchmarkError("this module works through its action plugin: call it as a task of a play")
     if params["state"] == "foreseen":
         return job.comparable(params)
-    if not HAS_REQUESTS:
-        raise BenchmarkError("the Python library requests is missing on the host; install python3-requests (role host)")
     here = job.job_of(params)
     if params["step"] == "collect":
         return here.collect()

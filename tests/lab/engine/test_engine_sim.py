@@ -36,7 +36,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._context_search.trial i
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.streams import STREAMED, figures
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import exact
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import HttpClient
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.liveness import sampled
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
@@ -179,7 +179,7 @@ def test_it_streams_the_same_text_with_usage_and_an_end(sim: Sim) -> None:
 
 def test_the_first_token_of_a_stream_is_told_from_the_last(sim: Sim) -> None:
     url = f"http://127.0.0.1:{sim.port}/v1/chat/completions"
-    coming = RequestsHttp().post_together(url, [{**WHO, **STREAMED}] * 2, LIMIT_S)
+    coming = HttpClient().post_together(url, [{**WHO, **STREAMED}] * 2, LIMIT_S)
     replies = [come[1:] for come in coming if come is not None]
     # One arrival for each event and the end.
     assert [len(reply.arrivals) for reply, _seconds in replies] == [6, 6]
@@ -202,7 +202,7 @@ def test_tokens_are_made_and_taken_at_most_so_many(tmp_path: Path) -> None:
 
 def test_the_probes_of_a_search_fill_the_context(tmp_path: Path) -> None:
     sim = Sim(tmp_path, arguments=["--max-model-len", "1024"]).wait()
-    fx = replace(FakeHost().effects(), http=RequestsHttp(), clock=SystemClock())
+    fx = replace(FakeHost().effects(), http=HttpClient(), clock=SystemClock())
     url = f"http://127.0.0.1:{sim.port}"
     profile = parse_profile(json.dumps(profile_data("sim-a", engine__backend_url=url)), "sim-a.json")
     known, turn = exact.tokens(fx, profile, LIMIT_S), 0

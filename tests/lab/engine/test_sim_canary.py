@@ -14,7 +14,7 @@ import pytest
 from test_engine_sim import Sim
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import HttpClient
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import OnFailure
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeHttp, request
 from unit.shipped import load_inline
@@ -24,7 +24,7 @@ SEPARATE = {"reasoning": {"how": "separate", "budget_tokens": 64}}
 Verify = Callable[..., dict[str, Any]]
 
 
-class Http(RequestsHttp):
+class Http(HttpClient):
     """The frontdoor is the one in memory, the engine is real."""
 
     def __init__(self, fake_host: FakeHost) -> None:
@@ -34,9 +34,9 @@ class Http(RequestsHttp):
     def get(self, url: str, timeout_s: float) -> Any:
         return self.memory.get(url, timeout_s) if url.endswith("/status") else super().get(url, timeout_s)
 
-    def _ask(self, method: str, url: str, timeout_s: float, **sent: Any) -> Any:
+    def _ask(self, method: str, url: str, timeout_s: float, *sent: Any) -> Any:
         self.asked += method == "POST"
-        return super()._ask(method, url, timeout_s, **sent)
+        return super()._ask(method, url, timeout_s, *sent)
 
 
 def profile_of(admitted: int, settings: dict[str, Any], engine: dict[str, Any]) -> dict[str, Any]:

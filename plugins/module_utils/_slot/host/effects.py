@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..effects import Effects
 from .clock import SystemClock
 from .files import HostFiles
-from .http import HAS_REQUESTS, NoHttp, RequestsHttp
+from .http import HttpClient
 from .images import PodmanImages
 from .locks import FileLocks
 from .processes import ProcTable
@@ -16,11 +16,11 @@ from .systemd import Systemd
 
 
 def host_effects(clock: SystemClock) -> Effects:
-    """Effects that act on this host. Without `requests` nobody answers over HTTP (see HAS_REQUESTS)."""
+    """Effects that act on this host."""
     return Effects(
         clock=clock,
         units=Systemd(),
-        http=RequestsHttp(clock.waiting) if HAS_REQUESTS else NoHttp(),
+        http=HttpClient(clock.waiting),
         files=HostFiles(),
         locks=FileLocks(clock),
         processes=ProcTable(),

@@ -1,39 +1,40 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""HTTP through `requests`, without proxies from the environment and with bounded answers."""
+"""HTTP without proxies, with bounded answers, and with limits that hold for the whole of a request."""
 
 from __future__ import annotations
 
-import importlib.util
+import json
 import queue
+import secrets
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
+from typing import Any
+from urllib.parse import urlsplit
 
 from ..effects import Upload
 from ..types import Reply
 
-if TYPE_CHECKING:
-    import requests
-
-# A host that is only being looked at in check mode may not have it yet.
-HAS_REQUESTS = importlib.util.find_spec("requests") is not None
-
 QUIET_S = 1.0
 TOGETHER_S = 5.0  # so long the first waits for the last to be there
+CONNECT_S = 5.0
+PIECE = 65536
 MAX_ANSWER = 32 * 2**20  # bytes; a stream takes about 250 for each token
 
 
-class RequestsHttp:
+class HttpClient:
     """Answers as Reply; never raises for the network's sake. Who is asked is this very host, so the name in a
     frontdoor's certificate is not looked at, or another node, whose answers prove themselves.
 
     Every request has a connection of its own: an engine may close one without having said so, and the next request on
-    it would then look like a failure of the engine.
+    it would then look like a failure of the engine. It is cut when the limit is over, however the answer drips.
 
     waiting: entered while an answer is waited for.
     """
@@ -53,24 +54,25 @@ class RequestsHttp:
 
     def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
         with self._waiting():
-            return self._ask("POST", url, timeout_s, json=body)
+            return self._ask("POST", url, timeout_s, json.dumps(body).encode(), "application/json")
 
     def upload(self, url: str, fields: Mapping[str, str], file: Upload, timeout_s: float) -> Reply:
         with self._waiting():
-            return self._ask("POST", url, timeout_s, data=fields, files={"file": (file.name, file.data, file.kind)})
+            return self._ask("POST", url, timeout_s, *_form(fields, file))
 
     def post_together(
         self, url: str, bodies: Sequence[Mapping[str, Any]], timeout_s: float
     ) -> Generator[tuple[int, Reply, float] | None, None, None]:
         replies: queue.SimpleQueue[tuple[int, Reply, float]] = queue.SimpleQueue()
         together = threading.Barrier(len(bodies))
+        texts = [json.dumps(body).encode() for body in bodies]
 
         def ask(index: int) -> None:
             with suppress(threading.BrokenBarrierError):
                 together.wait(TOGETHER_S)
             begun = time.monotonic()
             try:
-                reply = self._ask("POST", url, timeout_s, json=bodies[index])
+                reply = self._ask("POST", url, timeout_s, texts[index], "application/json")
             except Exception as error:  # an answer that never comes would be waited for
                 reply = Reply(0, error=f"{type(error).__name__}: {error}"[:200])
             replies.put((index, reply, time.monotonic() - begun))
@@ -85,61 +87,71 @@ class RequestsHttp:
                     come = replies.get(timeout=QUIET_S)
                 yield come
 
-    def _ask(self, method: str, url: str, timeout_s: float, **sent: Any) -> Reply:
-        import requests  # slow to import: only who asks pays for it
-        import urllib3
-
-        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-
-        limits = (min(5.0, timeout_s), timeout_s)
-        begun = time.monotonic()
+    def _ask(self, method: str, url: str, timeout_s: float, body: bytes | None = None, kind: str = "") -> Reply:
+        begun, late = time.monotonic(), threading.Event()
+        parts = urlsplit(url)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        headers = {"Connection": "close", "Accept": "*/*"} | ({"Content-Type": kind} if body is not None else {})
+        connection = _connection(parts.scheme, parts.hostname or "", parts.port, min(CONNECT_S, timeout_s))
+        timer: threading.Timer | None = None
         try:
-            with requests.Session() as session:
-                session.trust_env = False
-                session.verify = False
-                session.headers["Connection"] = "close"
-                with session.request(
-                    method, url, **sent, timeout=limits, stream=True, allow_redirects=False
-                ) as response:
-                    return self._read(response, begun, timeout_s)
-        except (requests.Timeout, TimeoutError):
+            connection.connect()
+            link = connection.sock
+            link.settimeout(timeout_s)
+            timer = threading.Timer(max(0.0, timeout_s - (time.monotonic() - begun)), _cut, (link, late))
+            timer.daemon = True
+            timer.start()
+            connection.request(method, path, body, headers)
+            with connection.getresponse() as response:
+                reply = _read(response, begun)
+            return Reply(0, error="timeout") if late.is_set() else reply
+        except TimeoutError:
             return Reply(0, error="timeout")
-        except requests.ConnectionError as error:
-            words = str(error)
-            return Reply(0, error="refused" if "refused" in words.lower() else f"the connection broke: {words[-160:]}")
-        except requests.RequestException as error:
-            return Reply(0, error=f"{type(error).__name__}: {error}"[:200])
-
-    @staticmethod
-    def _read(response: requests.Response, begun: float, timeout_s: float) -> Reply:
-        data, arrivals = bytearray(), []
-        for chunk in response.iter_content(65536):
-            data += chunk
-            seconds = time.monotonic() - begun
-            arrivals.append((seconds, len(data)))
-            if len(data) > MAX_ANSWER:
-                break
-            if seconds > timeout_s:
-                raise TimeoutError
-        return Reply(response.status_code, data.decode("utf-8", "replace"), arrivals=tuple(arrivals))
+        except ConnectionRefusedError:
+            return Reply(0, error="refused")
+        except (OSError, HTTPException, ValueError) as error:
+            words = f"the connection broke: {type(error).__name__}: {error}"[:200]
+            return Reply(0, error="timeout" if late.is_set() else words)
+        finally:
+            if timer is not None:
+                timer.cancel()
+            connection.close()
 
 
-class NoHttp:
-    """Stands in where `requests` is not installed and only a prediction is asked for: nobody answers."""
+def _connection(scheme: str, host: str, port: int | None, limit_s: float) -> HTTPConnection:
+    if scheme != "https":
+        return HTTPConnection(host, port, timeout=limit_s)
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return HTTPSConnection(host, port, timeout=limit_s, context=context)
 
-    def get(self, url: str, timeout_s: float) -> Reply:
-        return Reply(0, error="refused")
 
-    def get_each(self, urls: Sequence[str], timeout_s: float) -> list[Reply]:
-        return [Reply(0, error="refused") for _url in urls]
+def _cut(link: socket.socket, late: threading.Event) -> None:
+    """End whatever waits for the connection: a limit of the socket alone begins anew with each byte."""
+    late.set()
+    with suppress(OSError):
+        socket.socket.shutdown(link, socket.SHUT_RDWR)
 
-    def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
-        return Reply(0, error="refused")
 
-    def upload(self, url: str, fields: Mapping[str, str], file: Upload, timeout_s: float) -> Reply:
-        return Reply(0, error="refused")
+def _read(response: HTTPResponse, begun: float) -> Reply:
+    data, arrivals, left = bytearray(), [], response.length
+    while len(data) <= MAX_ANSWER and left != 0:
+        chunk = response.read1(PIECE if left is None else min(PIECE, left))
+        if not chunk:
+            if left:
+                raise IncompleteRead(bytes(data[-80:]), left)
+            break
+        left = None if left is None else left - len(chunk)
+        data += chunk
+        arrivals.append((time.monotonic() - begun, len(data)))
+    return Reply(response.status, data.decode("utf-8", "replace"), arrivals=tuple(arrivals))
 
-    def post_together(
-        self, url: str, bodies: Sequence[Mapping[str, Any]], timeout_s: float
-    ) -> Generator[tuple[int, Reply, float] | None, None, None]:
-        yield from ((index, Reply(0, error="refused"), 0.0) for index in range(len(bodies)))
+
+def _form(fields: Mapping[str, str], file: Upload) -> tuple[bytes, str]:
+    """Return (a form with a file in its field `file`, its media type)."""
+    edge = secrets.token_hex(16)
+    begin = f"--{edge}\r\nContent-Disposition: form-data; name="
+    parts = [f'{begin}"{name}"\r\n\r\n{text}\r\n' for name, text in fields.items()]
+    head = f'{begin}"file"; filename="{file.name}"\r\nContent-Type: {file.kind}\r\n\r\n'
+    body = "".join([*parts, head]).encode() + file.data + f"\r\n--{edge}--\r\n".encode()
+    return body, f"multipart/form-data; boundary={edge}"

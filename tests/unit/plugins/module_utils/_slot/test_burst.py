@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, burst
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Upload
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import http
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import HttpClient
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import OnFailure, Reply
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, profile_data, request
@@ -176,7 +176,7 @@ def crowd():
 def test_requests_are_together_on_their_way_and_a_quiet_time_is_told(crowd, monkeypatch):
     monkeypatch.setattr(http, "QUIET_S", 0.05)
     heard = []
-    for one in RequestsHttp().post_together(crowd.url, [{"n": n} for n in range(4)], 60.0):
+    for one in HttpClient().post_together(crowd.url, [{"n": n} for n in range(4)], 60.0):
         if one is not None:
             heard.append(one)
         elif len(heard) == 3:
@@ -187,18 +187,18 @@ def test_requests_are_together_on_their_way_and_a_quiet_time_is_told(crowd, monk
 
 
 def test_who_stops_early_waits_for_nobody(crowd):
-    replies = RequestsHttp().post_together(crowd.url, [{"n": n} for n in range(4)], 60.0)
+    replies = HttpClient().post_together(crowd.url, [{"n": n} for n in range(4)], 60.0)
     assert any(replies)
     replies.close()
     assert not crowd.told.is_set(), "the last answer had to be there"
 
 
 def test_together_nobody_is_waited_for_beyond_the_limit():
-    come = list(RequestsHttp().post_together("http://127.0.0.1:1/x", [{"n": 0}] * 3, 5.0))
+    come = list(HttpClient().post_together("http://127.0.0.1:1/x", [{"n": 0}] * 3, 5.0))
     assert [one[1].error for one in come if one is not None] == ["refused"] * 3
 
 
 def test_a_file_is_uploaded_as_a_form(crowd):
-    reply = RequestsHttp().upload(crowd.url, {"model": "m"}, Upload("c.wav", b"RIFFxyz", "audio/wav"), 10.0)
+    reply = HttpClient().upload(crowd.url, {"model": "m"}, Upload("c.wav", b"RIFFxyz", "audio/wav"), 10.0)
     assert 'name="file"; filename="c.wav"\r\nContent-Type: audio/wav\r\n\r\nRIFFxyz' in reply.text
     assert 'name="model"\r\n\r\nm' in reply.text

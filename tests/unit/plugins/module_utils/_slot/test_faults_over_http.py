@@ -20,7 +20,7 @@ import pytest
 from engine_sim import __file__ as program
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import HttpClient
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Reply
 from machine import free_port
 from scenarios.rig import Done
@@ -34,7 +34,7 @@ SUM = {"name": "sum", "prompt": "There are 3 red and 4 blue blocks. How many?", 
 CANARY = {"canary__cases": [{**case, "max_tokens": 8} for case in (OK, SUM)], "canary__repeats": 2, "canary__burst": 8}
 
 
-class Http(RequestsHttp):
+class Http(HttpClient):
     """The client of a host; only the frontdoor is the one in memory."""
 
     def __init__(self, sim_host: SimHost) -> None:

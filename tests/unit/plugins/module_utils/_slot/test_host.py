@@ -26,7 +26,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import RE
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import files as host_files
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import HostFiles
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import RequestsHttp
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import HttpClient
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.locks import FileLocks
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.node_server import NodeServer
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.processes import ProcTable, listeners, unit_of
@@ -260,12 +260,12 @@ def test_several_are_asked_at_once():
     server = NodeServer("127.0.0.1", 0, answer)
     url = f"http://127.0.0.1:{server.port}/"
     try:
-        assert [reply.text for reply in RequestsHttp().get_each([f"{url}{word}" for word in "abc"], 60)] == [
+        assert [reply.text for reply in HttpClient().get_each([f"{url}{word}" for word in "abc"], 60)] == [
             "/a",
             "/b",
             "/c",
         ]
-        assert RequestsHttp().get_each([], 60) == []
+        assert HttpClient().get_each([], 60) == []
     finally:
         server.close()
 
@@ -339,7 +339,7 @@ def test_a_wanted_start_does_not_count_among_those_that_repeat_too_quickly(tmp_p
 
 def test_http(server, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    http = RequestsHttp()
+    http = HttpClient()
     assert http.get(f"{server}/health", 60.0).status == 200
     assert http.get(f"{server}/other", 60.0).status == 404
     assert json.loads(http.post(f"{server}/x", {"a": 1}, 60.0).text) == {"got": {"a": 1}}
@@ -349,15 +349,62 @@ def test_http_without_a_server():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]  # kept from others, and nobody listens
-        assert RequestsHttp().get(f"http://127.0.0.1:{port}/health", 60.0).error == "refused"
+        assert HttpClient().get(f"http://127.0.0.1:{port}/health", 60.0).error == "refused"
 
 
 def test_http_gives_up():
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        reply = RequestsHttp().get(f"http://127.0.0.1:{silent.getsockname()[1]}/health", 0.2)
+        reply = HttpClient().get(f"http://127.0.0.1:{silent.getsockname()[1]}/health", 0.2)
     assert (reply.status, reply.error) == (0, "timeout")
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize(
+    "begins",
+    [b"HTTP/1.1 200 OK\r\nX-Drip: ", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n"],
+    ids=["headers", "body", "endless"],
+)
+def test_http_gives_up_on_an_answer_that_drips(begins):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        gone = threading.Event()
+
+        def drip() -> None:
+            connection, _peer = server.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.recv(65536)
+                connection.sendall(begins)
+                while not gone.wait(0.05):
+                    connection.sendall(b"x")
+
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        reply = HttpClient().get(f"http://127.0.0.1:{server.getsockname()[1]}/health", 0.5)
+        # It gave up while the answer still came.
+        assert thread.is_alive() or reply.status == 0
+        gone.set()
+        thread.join(60)
+    assert (reply.status, reply.error) == (0, "timeout")
+
+
+def test_an_answer_that_breaks_off_is_no_answer():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+
+        def half() -> None:
+            connection, _peer = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhal")
+
+        threading.Thread(target=half, daemon=True).start()
+        reply = HttpClient().get(f"http://127.0.0.1:{server.getsockname()[1]}/health", 60.0)
+    assert reply.status == 0
+    assert "the connection broke" in reply.error
 
 
 def test_a_request_to_end_takes_effect_in_the_next_wait_and_only_once():
@@ -381,7 +428,7 @@ def test_a_request_to_end_takes_effect_in_the_next_wait_and_only_once():
 def test_a_request_to_end_takes_effect_while_an_answer_is_waited_for(answer):
     before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM)}
     clock = SystemClock()
-    http = RequestsHttp(clock.waiting)
+    http = HttpClient(clock.waiting)
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -420,7 +467,7 @@ def test_a_request_to_end_that_came_before_a_question_is_not_forgotten():
         clock.heed_signals()
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(ToldToEndFault, match="told to end"):
-            RequestsHttp(clock.waiting).get("http://127.0.0.1:9/health", 1.0)
+            HttpClient(clock.waiting).get("http://127.0.0.1:9/health", 1.0)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
