@@ -89,6 +89,7 @@ NICENESS = {PROCESSORS: 10}
 RELEASE = "release"  # the lane of what `make test` runs only when it is due and there is time
 # New examples of property tests, where `make test` has the same in each run.
 FRESH = "--hypothesis-profile=fresh"
+HEALING = "tests/unit/plugins/module_utils/_slot/test_controller_model.py"
 PROMOTION = ("env", "B70_LAB=promotion")
 STEPS: dict[str, Step] = {
     "lint": Step(
@@ -165,7 +166,10 @@ STEPS: dict[str, Step] = {
     ),
     "fresh": Step(
         RELEASE,
-        (pytest("fresh", "-n2", "-m", "not lab and not scenario", "tests/unit", "tests/lab", FRESH, limit_s=2400),),
+        (
+            pytest("fresh", "-n2", "-m", "not lab and not scenario", "tests/unit", "tests/lab", FRESH, limit_s=2400),
+            pytest("fresh-healing", "-n2", HEALING, FRESH, env=["B70_SEQUENCES=10000"], limit_s=5400),
+        ),
         covers=("plugins", "roles/profiles", "tests/unit", "tests/lab/engine"),
     ),
     "shipping": Step(

@@ -227,9 +227,8 @@ def make_plan(
     for unit in place.own_units:
         if any(item.path == unit for item in files) and not place.at_boot(unit).is_symlink():
             plan.links[place.at_boot(unit)] = unit
-    # Engines that run already are watched, too.
-    if any(item.path == place.watch for item in files) and shown is not None:
-        known = shown.get(place.watch.name, {})
+    if any(item.path == place.controller for item in files) and shown is not None:
+        known = shown.get(place.controller.name, {})
         plan.starts = known.get("ActiveState", "inactive") in ("inactive", "failed")
     plan.links |= _command_link(place, files)
     # A reload that an interrupted run still owes.
@@ -360,12 +359,12 @@ def locked(place: Place, patience_s: float) -> Iterator[None]:
 
 
 def start(plan: Plan, place: Place, run: Run) -> None:
-    """Start the watchdog where it does not run; raise SlotFilesError where systemd refuses."""
+    """Start the slot's controller where it does not run; raise SlotFilesError where systemd refuses."""
     if not plan.starts:
         return
-    code, _output, errors = run(["systemctl", "start", "--no-block", place.watch.name])
+    code, _output, errors = run(["systemctl", "start", "--no-block", place.controller.name])
     if code:
-        raise SlotFilesError(f"systemctl start {place.watch.name} ended with {code}: {errors.strip()}")
+        raise SlotFilesError(f"systemctl start {place.controller.name} ended with {code}: {errors.strip()}")
 
 
 def _replace(item: Wanted, owner: tuple[int, int]) -> None:

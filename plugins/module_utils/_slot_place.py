@@ -80,24 +80,19 @@ class Place:
         return Path(self.layout.slot_file)
 
     @property
-    def settle(self) -> Path:
-        """The unit that verifies what runs."""
-        return self.unit_dir / self.layout.settle_unit
-
-    @property
     def node(self) -> Path:
         """The unit that speaks with the other nodes of a group, where the host is in one."""
         return self.unit_dir / self.layout.node_unit
 
     @property
-    def watch(self) -> Path:
-        """The unit of the liveness watchdog."""
-        return self.unit_dir / self.layout.watch_unit
+    def controller(self) -> Path:
+        """The unit that keeps the slot serving what was committed."""
+        return self.unit_dir / self.layout.controller_unit
 
     @property
     def own_units(self) -> tuple[Path, ...]:
         """The units that are no engines; they always start at boot."""
-        return (self.settle, self.watch, self.node)
+        return (self.controller, self.node)
 
     def at_boot(self, unit: Path) -> Path:
         return self.unit_dir / "multi-user.target.wants" / unit.name

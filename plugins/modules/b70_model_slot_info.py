@@ -268,6 +268,49 @@ last_verified:
   description: The profile that a failed switch would restore, or none.
   returned: always
   type: str
+wanted:
+  description: What the slot is to serve, as a person or a switch that committed has said last; none if nobody has.
+  returned: always
+  type: dict
+  contains:
+    profile:
+      description: The profile; none for nothing.
+      type: str
+    gate:
+      description: What must hold before it is served.
+      type: str
+    at:
+      description: When it was said, in UTC.
+      type: str
+    who:
+      description: By whom.
+      type: str
+    why:
+      description: Why, if that was told.
+      type: str
+    left:
+      description: Whether an engine was left for a look, so that nothing is done about it.
+      type: bool
+    text:
+      description: The same in words.
+      type: str
+next:
+  description: What the controller of the slot does next.
+  returned: always
+  type: dict
+  contains:
+    do:
+      description: Its step, V(rest) if it only looks again; empty if it does not run.
+      type: str
+    why:
+      description: Why what is wanted is not served; empty if it is.
+      type: str
+    at:
+      description: When the next try begins, in UTC; none if only an event leads to one.
+      type: str
+    tries:
+      description: How many tries have failed in a row.
+      type: int
 at_work:
   description: Who holds the slot's lock, since when and for what, or none.
   returned: always

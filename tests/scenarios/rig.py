@@ -30,7 +30,8 @@ STATE_FILE = "run/b70/main/state.json"
 JOURNAL = "var/lib/b70/journal/main.jsonl"
 QUARANTINE = "var/lib/b70/quarantine.json"
 CTL = "/opt/b70/bin/b70ctl"
-SETTLE = "b70-settle-main.service"
+CONTROLLER = "b70-controller-main.service"
+LIVENESS = "run/b70/main/liveness.json"
 PREFIX = "b70-slot-main-"
 CORE = b"VLLM::EngineCore"
 ENGINES = re.compile(rb"venv/bin/(vllm|llama-server)(?! keeper)|/haproxy ")
@@ -112,6 +113,11 @@ class Rig:
         return [
             str(record["id"]) for record in self.journal() if record["event"] == "begin" if record["id"] not in ended
         ]
+
+    def wanted(self) -> str | None:
+        """The profile that is to be served, as the journal says."""
+        said = self.ctl("status").data["wanted"]
+        return None if said is None else said["profile"]
 
     def facts(self) -> Facts:
         listing = self.run("systemctl", "list-units", "--all", "--plain", "--no-legend", f"{PREFIX}*").output
@@ -235,13 +241,8 @@ class Rig:
         self.find_leader()
 
     def wait_booted(self) -> None:
-        """Wait until the boot is done and the host's own verification has run in it."""
+        """Wait until the boot is done and the slot's controller has settled what it left."""
         wait_for(lambda: self.run("systemctl", "is-system-running").output.strip() in ("running", "degraded"), "booted")
-
-        def verified() -> bool:
-            return bool(self.must("systemctl", "show", "--value", "--property=ExecMainExitTimestamp", SETTLE).strip())
-
-        wait_for(verified, f"{SETTLE} has run")
         self.wait_settled()
 
     def _supervisor(self) -> int:
@@ -250,27 +251,48 @@ class Rig:
     # Known states
 
     def wait_settled(self) -> None:
-        """Wait until the host's own verification has nothing to do, and is not about to."""
+        """Wait until the slot's controller has nothing to do now: all is as wanted, or it pauses before another try."""
+        asked, looked = 0.0, 0
 
-        def idle() -> bool:
-            shown = self.must("systemctl", "show", "--property=ActiveState,Job", SETTLE)
-            return shown.split() in (["ActiveState=inactive", "Job="], ["ActiveState=failed", "Job="])
+        def at_rest() -> bool:
+            nonlocal asked, looked
+            found = self._next()
+            if found is not None and looked and found[0] != looked:
+                do, why = found[1]["do"], found[1]["why"]
+                if do in ("rest", "ask") and why not in ("a switch is at work", "systemd starts the engine again"):
+                    return True
+            if time.monotonic() - asked > 1.0:
+                # It looks at once when it is told to, else every ten seconds.
+                looked = -1 if found is None else found[0]
+                asked = time.monotonic()
+                self.run("systemctl", "kill", "--signal=HUP", "--kill-whom=main", CONTROLLER)
+            return False
 
-        wait_for(idle, f"{SETTLE} is done", 0.15)
+        wait_for(at_rest, f"{CONTROLLER} is at rest", 0.1)
+
+    def _next(self) -> tuple[int, dict[str, Any]] | None:
+        """When the controller looked last, and what it does next."""
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            path = self.root / LIVENESS
+            moment = path.stat().st_mtime_ns
+            step: dict[str, Any] | None = json.loads(path.read_text())["next"]
+            return None if step is None else (moment, step)
+        return None
 
     def wipe(self) -> None:
         """Make the host what it is before its first model: nothing runs, boots, is served or remembered."""
         for path in (self.root / SIM_DIR.lstrip("/")).glob("*.json"):
             path.unlink()
         script = (
-            f"systemctl kill -s KILL {SETTLE} '{PREFIX}*'; systemctl stop {SETTLE} '{PREFIX}*';"
-            f"systemctl reset-failed {SETTLE} '{PREFIX}*'; systemctl kill -s HUP b70-sim-keeper;"
+            f"systemctl stop {CONTROLLER}; systemctl kill -s KILL '{PREFIX}*'; systemctl stop '{PREFIX}*';"
+            f"systemctl reset-failed '{PREFIX}*'; systemctl kill -s HUP b70-sim-keeper;"
             f"rm -rf /{WANTS}/{PREFIX}* {SIM_DIR}/reached /var/lib/b70/journal/* /{QUARANTINE}"
             " /var/lib/b70/committed/* /var/lib/b70/evidence/*"
             " /etc/b70-vllm-slot/current.env /run/b70/main/*.json*; true"
         )
         self.must("sh", "-c", script)
         wait_for(lambda: not list(self.engines()), "all engines have ended")
+        self.must("systemctl", "start", CONTROLLER)
 
     def serve(self, profile: str, *faults: str, **values: float) -> None:
         """Have the profile served, verified, by an engine with these faults, and nothing else remembered."""

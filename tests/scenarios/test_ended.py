@@ -11,9 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from machine import wait_for
-from scenarios.outcome import assert_serves, assert_stopped
+from scenarios.outcome import assert_serves, assert_stopped, loading
 from scenarios.recording import Recording
-from scenarios.rig import CTL, SETTLE, Rig
+from scenarios.rig import CONTROLLER, CTL, Rig
 from scenarios.test_ansible import play
 from scenarios.test_crashes import kill_at
 
@@ -47,7 +47,6 @@ def test_a_key_that_ends_the_command_leads_back_also_when_it_is_pressed_again(ri
 
 
 def test_a_switch_that_is_killed_right_after_another_is_settled(rig: Rig, recorded: Begin) -> None:
-    """The host's own run for the switch before is about to end then, and would take no notice of this one."""
     rig.have("sim-a")
     rig.tell("sim-b")
     recording = recorded()
@@ -64,31 +63,22 @@ def test_a_switch_that_is_killed_right_after_another_is_settled(rig: Rig, record
     assert recording.names() <= {"sim-a", "sim-b"}
 
 
-def test_a_settling_run_that_is_killed_is_begun_anew(rig: Rig, recorded: Begin) -> None:
+def test_a_controller_that_is_killed_goes_on_where_it_was(rig: Rig, recorded: Begin) -> None:
     rig.have("sim-a")
     rig.tell("sim-a", load_s=LOAD_S)
     rig.tell("sim-b", load_s=LOAD_S)
     recorded()
     kill_at(rig, "health", "forward", "begin", "switch", "sim-b")
-    wait_for(lambda: (rig.state().get("switch") or {}).get("to") == "sim-a", "the host settles it")
-    rig.must("systemctl", "kill", "--signal=KILL", SETTLE)
+    wait_for(
+        lambda: loading(rig) and (rig.state().get("switch") or {}).get("to") == "sim-a",
+        "the controller has started what was served before",
+    )
+    loads = rig.facts().invocation
+    rig.must("systemctl", "kill", "--signal=KILL", CONTROLLER)
     wait_for(lambda: rig.state().get("open"), "a model is served")
     rig.wait_settled()
     assert_serves(rig, "sim-a")
-
-
-def test_a_host_without_the_settling_unit_is_switched_and_warned(rig: Rig, recorded: Begin) -> None:
-    rig.have("sim-a")
-    recorded()
-    there, away = f"/etc/systemd/system/{SETTLE}", f"/etc/systemd/{SETTLE}"
-    rig.must("sh", "-c", f"systemctl stop {SETTLE}; mv {there} {away}; systemctl daemon-reload")
-    try:
-        done = rig.ctl("switch", "sim-b")
-    finally:
-        rig.must("sh", "-c", f"mv {away} {there}; systemctl daemon-reload")
-    assert done.code == 0, done
-    assert any("would not be settled" in text for text in done.data["warnings"]), done
-    assert_serves(rig, "sim-b")
+    assert rig.facts().invocation == loads, "the engine that loaded was not started anew"
 
 
 def test_a_slot_that_was_stopped_by_a_lost_card_is_served_after_the_reboot(rig: Rig, recorded: Begin) -> None:
@@ -100,7 +90,7 @@ def test_a_slot_that_was_stopped_by_a_lost_card_is_served_after_the_reboot(rig: 
     assert (done.code, done.data["outcome"]) == (1, "stopped"), done
     assert done.data["quarantine"]["symptom"] == "device_lost", done
     rig.wait_settled()
-    assert_stopped(rig, "first_token")
+    assert_stopped(rig, "quarantine", "device_lost")
     rig.reboot()
     rig.wait_booted()
     assert_serves(rig, "sim-a")

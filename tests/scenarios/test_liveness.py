@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from machine import wait_for
-from scenarios.rig import Rig
+from scenarios.rig import CONTROLLER, Rig
 
 pytestmark = pytest.mark.scenario
-UNIT = "b70-watch-main.service"
+UNIT = CONTROLLER
 PROFILE = "etc/b70-vllm-slot/profiles/sim-a.json"
 PATIENCE_S = 180
 READ = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=5).read()"

@@ -15,8 +15,7 @@ from system.product import ROOT, Frontdoor, answer_of, play
 
 ENGINE = "b70-slot-main-tiny-a.service"
 FRONTDOOR = "b70-openai-frontdoor.service"
-SETTLE = "b70-settle-main.service"
-WATCH = "b70-watch-main.service"
+CONTROLLER = "b70-controller-main.service"
 
 # What both services must have; the engine needs devices and just-in-time compiled code, so it lacks the rest.
 HARDENING = {"NoNewPrivileges": "yes", "ProtectHome": "yes", "ProtectKernelModules": "yes", "RestrictSUIDSGID": "yes"}
@@ -58,7 +57,7 @@ def test_exactly_the_verified_engine_runs_and_boots(host: Host) -> None:
     assert active_engines(host) == {ENGINE}
     files = host.check_output("systemctl list-unit-files 'b70-*' --no-legend").splitlines()
     states = {line.split()[0]: line.split()[1] for line in files}
-    assert {name for name, state in states.items() if state == "enabled"} == {ENGINE, FRONTDOOR, SETTLE, WATCH}
+    assert {name for name, state in states.items() if state == "enabled"} == {ENGINE, FRONTDOOR, CONTROLLER}
     # The shipped catalogue is there too, side by side.
     assert len([name for name in states if name.startswith("b70-slot-main-")]) >= 17
 

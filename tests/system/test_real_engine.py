@@ -60,12 +60,12 @@ def test_an_engine_that_was_killed_is_served_again_verified(host: Host, frontdoo
     seen = client.stop()
     assert frontdoor.status()["model_slot"]["name"] == before
     # The journal gets its entry just after the slot is open.
-    last = until(lambda: (one := history(host)[-1])["who"] == "systemd" and one, "the entry of the journal")
+    last = until(lambda: (one := history(host)[-1])["who"] == "the controller" and one, "the entry of the journal")
     assert (last["kind"], last["outcome"]) == ("verify", "committed"), last
     # Meanwhile nobody got an answer that was not verified.
     assert {one.text for one in seen if one.status == 200} == {answer}
     assert all(one.status in (200, 502, 503) for one in seen), seen
-    assert host.run("systemctl is-failed b70-settle-main.service").rc != 0
+    assert host.run("systemctl is-failed b70-controller-main.service").rc != 0
 
 
 def test_a_model_is_verified_while_it_thinks(frontdoor: Frontdoor) -> None:

@@ -9,7 +9,7 @@ import getpass
 import json
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ from .driver import Driver, Outcome, predict
 from .effects import RENDERING, SETTLING, Effects
 from .frontdoor import FrontdoorLink, read_state
 from .journal import Memory, passed
-from .liveness_file import read_liveness
+from .liveness_file import next_of, read_liveness
 from .machine import Kind, Plan, Seen
 from .node_link import mapping
 from .observe import (
@@ -98,15 +98,24 @@ def switch(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
     In mode RECOVER or BOOT the slot chooses, under its lock, what it should serve. Of several engines it settles one
     after the other, each in a run of its own, and the result is that of the first that failed, or of the last.
     """
-    outcome = Driver(fx, layout, request).run()
-    result = _told(fx, layout, outcome)
-    left = request
-    while request.mode is not Mode.SWITCH and _goes_on(outcome):
-        left = replace(left, leave=(*left.leave, *outcome.processes), switch_id=new_switch_id(stamp(fx.clock.now())))
-        outcome = Driver(fx, layout, left).run()
-        if not result["failed"] and outcome.end is not End.UNCHANGED:
+    if request.mode is Mode.SWITCH:
+        return _told(fx, layout, Driver(fx, layout, request).run())
+    result: dict[str, Any] = {}
+    for outcome in settle(fx, layout, request):
+        if not result or (not result["failed"] and outcome.end is not End.UNCHANGED):
             result = _told(fx, layout, outcome)
     return result
+
+
+def settle(fx: Effects, layout: Layout, request: Request) -> Iterator[Outcome]:
+    """Settle the slot, of several engines one after the other, and yield the outcome of each run."""
+    left = request
+    while True:
+        outcome = Driver(fx, layout, left).run()
+        yield outcome
+        if not _goes_on(outcome):
+            return
+        left = replace(left, leave=(*left.leave, *outcome.processes), switch_id=new_switch_id(stamp(fx.clock.now())))
 
 
 def _goes_on(outcome: Outcome) -> bool:
@@ -209,7 +218,7 @@ def _result(layout: Layout, request: Request, outcome: Outcome) -> dict[str, Any
     return {
         "changed": outcome.changed,
         "failed": bool(outcome.failures),
-        "msg": _message(layout, request, outcome),
+        "msg": message(layout, outcome),
         "slot": layout.slot,
         "switch_id": request.switch_id,
         "outcome": str(outcome.end),
@@ -241,8 +250,9 @@ def _verified_by(memory: Memory, profile: str | None, fingerprint: str | None) -
     return [dict(case) for case in known.cases]
 
 
-def _message(layout: Layout, request: Request, outcome: Outcome) -> str:
+def message(layout: Layout, outcome: Outcome) -> str:
     """One paragraph: what was wanted, what failed with both sides, where the slot is now."""
+    request = outcome.request
     slot, name = f"slot {layout.slot}", outcome.profile_name
     proof = "verified" if outcome.verified else "not verified"
     if not outcome.failures:
@@ -265,8 +275,9 @@ def _message(layout: Layout, request: Request, outcome: Outcome) -> str:
         End.ROLLED_BACK: f"{name} is served again, {proof}.",
         End.STOPPED: f"{slot.capitalize()} is stopped and the frontdoor is closed.",
         End.LEFT: f"{slot.capitalize()} was left as it was, and the frontdoor is closed.",
-        End.INTERRUPTED: "The next run settles it: after the boot of the host, or when all nodes are back.",
+        End.INTERRUPTED: "The controller settles it: after the boot of the host, or when all nodes are back.",
         End.STUCK: f"{slot.capitalize()} could not be stopped; the frontdoor is closed.",
+        End.DEFERRED: "What runs was left as it is, and the controller settles it: `b70ctl status` says when.",
         End.DEGRADED: f"It is closed, and the other replicas of {name} are served, {proof}."
         if name
         else "It is closed, and no other replica is served.",
@@ -276,7 +287,7 @@ def _message(layout: Layout, request: Request, outcome: Outcome) -> str:
 
 def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
     """Predicts what `switch` would do now. Touches nothing."""
-    seen, plan, failure, warnings = predict(fx, layout, request)
+    seen, plan, failure, warnings, *_more = predict(fx, layout, request)
     changed = failure is None and plan.kind is not Kind.NOTHING
     state = seen.state
     serving = state if state is not None and state.phase == "serving" else None
@@ -387,7 +398,7 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
     engine = next(iter((*served, *running)), None)
     live = bool(served)
     name = layout.profile_of(engine.name) if engine is not None else None
-    interrupted, working = memory.interrupted, at_work(fx, layout)
+    interrupted, working, told = memory.interrupted, at_work(fx, layout), read_liveness(fx, layout)
     fingerprint = state.fingerprint if live and state is not None else None
     records = recorded(fx, layout)
     examined = (state.profile or {}).get("examined") if live and state is not None else None
@@ -427,9 +438,11 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
         "at_work": working,
         "progress": None if working is None else _progress(fx, layout, working),
         "works": works(fx, layout),
+        "wanted": None if memory.wanted is None else memory.wanted.as_dict(),
+        "next": next_of(told),
         "interrupted": None if interrupted is None or working is not None else interrupted.as_dict(),
         "quarantine": _quarantine(fx, layout),
-        "liveness": read_liveness(fx, layout),
+        "liveness": told,
         "switches": [attempt.as_dict() for attempt in memory.attempts[-SHOWN_ATTEMPTS:]],
     }
 

@@ -16,12 +16,10 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
-from . import admin, api, quarantine, table, watch
+from . import admin, api, daemon, quarantine, table
 from .effects import Effects
 from .host.clock import SystemClock
 from .host.effects import host_effects
-from .host.http import HAS_REQUESTS
-from .host.locks import SWITCH_LIMIT_S
 from .host.node_server import NodeServer
 from .node_key import respond
 from .node_link import INTERVAL_S, await_nodes, read_key
@@ -44,7 +42,7 @@ exit codes:
   5  refused, because the host is in quarantine
 """
 _CHANGES = ("switch", "stop", "verify", "record", "recover")
-_FOR_ROOT = (*_CHANGES, "quarantine", "clear-quarantine", "watch", "node", "await-nodes")
+_FOR_ROOT = (*_CHANGES, "quarantine", "clear-quarantine", "run", "node", "await-nodes")
 
 # Prints the data as JSON, or the lines as text.
 Say = Callable[[Any, Sequence[str]], object]
@@ -88,13 +86,7 @@ def parser() -> argparse.ArgumentParser:
     verify = word("verify", "ask the canary of the engine that runs, and open the frontdoor for it where it is closed")
     record = word("record", "serve PROFILE and record what it answers now as the baseline of its canary")
     record.add_argument("profile", metavar="PROFILE", help="a name from `b70ctl list`")
-    recover = word("recover", "settle an interrupted switch, and verify what should run")
-    recover.add_argument(
-        "--boot",
-        action="store_true",
-        help="as systemd does after every start of an engine: a running switch is waited for, an engine started by "
-        "hand is left alone",
-    )
+    recover = word("recover", "serve what was committed now, without waiting for the controller's next try")
     for form in (switch, stop):
         form.add_argument("--drain-timeout", type=float, default=60.0, metavar="S", help="for running answers (60)")
     for form in (switch, record):
@@ -117,7 +109,7 @@ def parser() -> argparse.ArgumentParser:
     )
     history = word("history", "the last switches, benchmarks, soaks and other records, newest last")
     history.add_argument("-n", "--last", type=int, default=10, metavar="N", help="how many (10, at most 20 switches)")
-    word("watch", "check whether the engines make progress and act as their profile says, as b70-watch@.service does")
+    word("run", "keep the slot serving what was committed, as b70-controller@.service does; runs until stopped")
     word("admin", "answer one request of the frontdoor on standard input, as b70-slot-admin@.service does")
     word("node", "take part in the group of this host, as the b70-node unit does; runs until stopped")
     waits = word("await-nodes", "wait until the other nodes run their parts of PROFILE, as its unit does")
@@ -153,14 +145,31 @@ def main(argv: Sequence[str], settings: Mapping[str, str]) -> int:
     if arguments.word in _FOR_ROOT and os.geteuid() != 0:
         sys.stderr.write(f"b70ctl: {arguments.word} changes what runs; use: sudo b70ctl {arguments.word}\n")
         return FAILED
-    if not HAS_REQUESTS:
-        sys.stderr.write("b70ctl: the Python library requests is missing; install python3-requests\n")
-        return FAILED
     clock = SystemClock()
     told: list[bool] = []
-    if arguments.word == "watch":
-        clock.heed_signals(lambda: told.append(True))
-        watch.run(host_effects(clock), layout_of(settings), _logged, lambda: bool(told))
+    if arguments.word == "run":
+        happened = threading.Event()
+
+        def end() -> None:
+            told.append(True)
+            happened.set()
+
+        def aside(work: Callable[[], None]) -> None:
+            def whole() -> None:
+                work()
+                happened.set()
+
+            _aside(whole)
+
+        def wait(seconds: float) -> None:
+            happened.wait(seconds)
+            happened.clear()
+
+        clock.heed_signals(end, happened.set)
+        # What takes long knows nothing of signals: it ends with this process, and the next one continues.
+        own = host_effects(SystemClock())
+        controller = daemon.Controller(host_effects(clock), layout_of(settings), _logged, aside, own)
+        daemon.run(controller, lambda: bool(told), wait)
         return DONE
     if arguments.word in (*_CHANGES, "admin"):
         clock.heed_signals(lambda: os.write(2, b"b70ctl: told to end; what was begun is brought to an end first\n"))
@@ -240,7 +249,6 @@ def _change(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Say
         who=api.caller(),
         why=arguments.why,
     )
-    boot = False
     if arguments.word == "switch":
         request = replace(
             request,
@@ -270,23 +278,19 @@ def _change(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Say
             request, profile=arguments.profile, record_baseline=True, health_timeout_s=arguments.health_timeout
         )
     else:
-        boot = arguments.boot
-        request = replace(request, mode=Mode.BOOT if boot else Mode.RECOVER)
-        if boot:
-            request = replace(request, lock_timeout_s=SWITCH_LIMIT_S, who="systemd")
+        request = replace(request, mode=Mode.RECOVER)
     result = api.switch(fx, layout, request)
     say(result, table.result(result))
     if arguments.word == "record" and not result["failed"]:
         return DONE if result["recorded"] else FAILED
     if not result["failed"]:
         # A slot that was to be recovered and has nothing to serve is settled, but serves nothing.
-        return NOT_SERVING if arguments.word == "recover" and not boot and not result["profile"] else DONE
+        return NOT_SERVING if arguments.word == "recover" and not result["profile"] else DONE
     if arguments.word == "recover" and result["rolled_back"]:
         # What should run does, verified, if not at the first try.
         return DONE
     if result["failure"]["phase"] == "lock":
-        # Whoever holds the lock leaves nothing unverified behind.
-        return DONE if boot else LOCKED
+        return LOCKED
     # Quarantine is the first guard, so whatever stands behind it was not asked.
     return QUARANTINED if result["quarantine"] and result["failure"]["phase"] == "guard" else FAILED
 

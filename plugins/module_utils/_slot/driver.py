@@ -31,9 +31,11 @@ from .symptoms import diagnose
 from .types import (
     Direction,
     End,
+    ExposedFault,
     Failure,
     Fault,
     Holder,
+    HostFault,
     Layout,
     Mode,
     Phase,
@@ -47,6 +49,7 @@ from .types import (
 LOG_LINES = 12
 LOG_CHARS = 240
 DIAGNOSED_LINES = 300
+CARD_LIMIT_S = 10.0  # another slot's switch holds a card's lock until it ends
 NEAR_END_S = 10.0  # enabling a unit and two lines in the journal, on a slow disk
 
 
@@ -83,13 +86,14 @@ class Driver:
 
     def __init__(self, fx: Effects, layout: Layout, request: Request) -> None:
         self._fx = fx
-        self._locks = ExitStack()
-        self._locked = False
+        self._locks, self._cards = ExitStack(), ExitStack()
+        self._locked = self._tell = False
+        self._held: set[str] = set()  # the cards that are locked for this slot
         progress = Progress(fx, layout, request.switch_id, os.getpid())
         self._run = Run(fx, layout, request, FrontdoorLink(fx, layout), progress)
         self._do: dict[Phase, Callable[[Run], None]] = {
             Phase.GUARD: settle.guard,
-            Phase.JOURNAL: self._journal,
+            Phase.JOURNAL: settle.journal,
             Phase.PREPARE: prepare,
             Phase.CLEAR: self._clear,
             Phase.CLOSE: settle.close,
@@ -112,11 +116,11 @@ class Driver:
     def run(self) -> Outcome:
         run = self._run
         state = machine.begin(run.request.on_failure)
-        with self._locks:
+        with self._locks, self._cards:
             while (step := machine.command(state)) is not None:
                 result = self._phase(step)
                 state = machine.advance(state, result)
-                run.failures = state.failures
+                run.failures, run.gave_up = state.failures, state.gave_up
                 if isinstance(result, Failure) and step.phase not in UNTOUCHED:
                     waits = self._begins_anew(step)
                     if waits or self._going_down():
@@ -128,14 +132,49 @@ class Driver:
                         if waits:
                             self._end_engine()
             end = state.end or End.UNCHANGED
-            if self._locked and run.request.mode is not Mode.SWITCH and end in (End.UNCHANGED, End.UNTOUCHED):
+            untouched = end in (End.UNCHANGED, End.UNTOUCHED, End.DEFERRED)
+            if self._locked and run.request.mode is not Mode.SWITCH and untouched:
                 recover.close_unproven(run, run.reason() or run.chosen)
             if run.journaled and not run.recorded and end is not End.INTERRUPTED:
                 self._record(end)
+            self._cards.close()
             if self._locked and end is not End.INTERRUPTED:
                 self._give_back()
             run.progress.say("end", outcome=str(end))
         return self._outcome(end)
+
+    def predict(self) -> Prediction:
+        """Return what `run` would do now. Touch nothing."""
+        run, warnings = self._run, []
+        phase = Phase.RESOLVE
+        try:
+            act = self._see()
+            self._decide(act=act)
+            phase = Phase.GUARD
+            cause = _lost(self._fx, run)
+            if cause is not None:
+                run.seen = replace(run.seen, quarantine=quarantine.record_of(self._fx, run.layout, cause))
+            if act and run.request.mode is Mode.SWITCH and Phase.GUARD in run.plan.forward:
+                warnings += settle.guard_checks(run)
+        except (SlotFault, OSError) as fault:
+            if not isinstance(fault, SlotFault):
+                fault = HostFault(str(fault))
+            failure = Failure(phase, Direction.FORWARD, fault.message, fault.expected, fault.got)
+            return Prediction(run.seen, run.plan, failure, (), run.chosen, self._tell)
+        return Prediction(run.seen, run.plan, None, tuple(warnings), run.chosen, self._tell)
+
+    def _see(self) -> bool:
+        """Look at the host. Return whether there is anything to plan."""
+        act = self._run.request.mode is Mode.SWITCH or self._choose()
+        self._run.seen = observe(self._fx, self._run.layout, self._run.request)
+        return act
+
+    def _decide(self, *, act: bool) -> None:
+        run = self._run
+        run.plan = machine.plan(run.request, run.seen) if act else Plan(Kind.NOTHING)
+        run.scope = run.plan.scope if run.plan.partial else None
+        if run.request.mode is Mode.SWITCH:
+            run.seen = machine.taken(run.seen, run.plan)
 
     def _begins_anew(self, step: Step) -> bool:
         """Did an engine that this run only verified end because a node was lost?
@@ -180,7 +219,7 @@ class Driver:
         except Fault as fault:
             result = self._explained(step, fault)
         except OSError as error:
-            result = self._explained(step, SlotFault(f"{error.strerror or error}: {error.filename or 'no file named'}"))
+            result = self._explained(step, HostFault(f"{error.strerror or error}: {error.filename or 'no file named'}"))
         except Exception as error:  # a mistake of ours must not leave the host half-way
             result = self._explained(step, SlotFault(f"unexpected {type(error).__name__}: {error}"))
         if isinstance(result, Failure) and run.rechecking and run.partial and run.engine and not result.told:
@@ -236,12 +275,9 @@ class Driver:
                 run.progress.start(slot=run.layout.slot, target=request.profile if request.active else None)
             return None
         if step.phase is Phase.RESOLVE:
-            act = run.request.mode is Mode.SWITCH or self._choose()
-            run.seen = observe(self._fx, run.layout, run.request)
+            act = self._see()
             self._look_back()
-            run.plan = machine.plan(run.request, run.seen) if act else Plan(Kind.NOTHING)
-            run.scope = run.plan.scope if run.plan.partial else None
-            run.seen = machine.taken(run.seen, run.plan)
+            self._decide(act=act)
             run.beside = self._strangers()
             if run.request.mode is not Mode.SWITCH and run.plan.kind is not Kind.NOTHING:
                 # Only now: who watches the switch before this run may still read its last lines.
@@ -260,14 +296,15 @@ class Driver:
             return False
         state = read_state(self._fx, run.layout)
         units, _legacy = slot_units(self._fx, run.layout)
-        # Rebound cards are in the same state as after a reboot.
-        ended = held if run.request.rebind else quarantine.of_earlier_boot(self._fx, run.layout)
-        choice = recover.choose(run.layout, state, units, read_memory(self._fx, run.layout), run.request.mode, ended)
+        choice = recover.choose(run.layout, state, units, read_memory(self._fx, run.layout), run.request.mode)
         if choice.act and choice.profile is not None and self._waits(choice.profile, units):
             why = f"{choice.profile} waits for the other nodes, and is verified when they are there"
             choice = recover.Choice(None, why, act=False)
         run.request = recover.settled_request(run.request, choice)
-        run.chosen = choice.why
+        if run.request.mode is Mode.BOOT:
+            stopped = tuple((unit.name, unit.invocation_id) for unit in recover.stopped_by_hand(state, units))
+            run.request = replace(run.request, leave=(*run.request.leave, *stopped))
+        run.chosen, self._tell = choice.why, choice.tell
         return choice.act
 
     def _waits(self, name: str, units: Sequence[UnitState]) -> bool:
@@ -305,21 +342,6 @@ class Driver:
         back = (run.plan.previous, seen.target if run.going_back else None)
         return tuple(holder for profile in back if profile for holder in strangers.on_cards(self._fx, profile, ours))
 
-    def _journal(self, run: Run) -> None:
-        """Before anything is touched the host is told to settle what this run may leave behind, should it be killed.
-
-        That waits for this run's lock. It is restarted, because one that is about to end would take no notice.
-        """
-        if run.request.mode is not Mode.BOOT:
-            try:
-                self._fx.units.restart(run.layout.settle_unit)
-            except SlotFault as fault:
-                why = fault.got or fault.message
-                run.warn(
-                    f"{run.layout.settle_unit} can't be started ({why}): were this run killed, it would not be settled"
-                )
-        settle.journal(run)
-
     @staticmethod
     def _open(run: Run) -> None:
         if run.plan.kind is Kind.FINISH and run.direction is Direction.FORWARD:
@@ -341,11 +363,31 @@ class Driver:
         if run.beside_old:
             settle.tell_alone(run)
 
-    @staticmethod
-    def _release(run: Run) -> None:
+    def _release(self, run: Run) -> None:
         if run.beside_old:
             settle.tell_beside(run)
+        self._hold_cards(run)
         phases.release(run)
+
+    def _hold_cards(self, run: Run) -> None:
+        """Lock the cards of the next engine for this slot until the run ends, and look once more who is on them.
+
+        Another slot whose switch is under way has not committed yet, and its engine may not have opened them.
+        """
+        if not run.request.active:
+            return
+        note = f"pid {os.getpid()} (slot {run.layout.slot}) since {stamp(self._fx.clock.now())}: {run.profile.name}"
+        for node in strangers.cards_of(self._fx, run.profile):
+            if node not in self._held:
+                self._cards.enter_context(self._fx.locks.hold(run.layout.card_lock(node), note, CARD_LIMIT_S))
+                self._held.add(node)
+        cleared = {known.slot for known in run.plan.clears}
+        for other in neighbours(self._fx, run.layout, run.profile):
+            if other.slot not in cleared and (other.units or not run.going_back):
+                raise SlotFault(
+                    f"slot {other.slot} has taken {', '.join(other.cards)} for {other.profile} meanwhile",
+                    expected=f"the cards of {run.profile.name} free",
+                )
 
     @staticmethod
     def _alive(run: Run) -> None:
@@ -434,7 +476,15 @@ class Driver:
             told = isinstance(fault, ToldToEndFault)
             which = self._which(step.phase)
             return Failure(
-                step.phase, step.direction, fault.message, fault.expected, fault.got, told=told, replica=which
+                step.phase,
+                step.direction,
+                fault.message,
+                fault.expected,
+                fault.got,
+                told=told,
+                host=isinstance(fault, HostFault),
+                exposed=isinstance(fault, ExposedFault),
+                replica=which,
             )
 
     def _which(self, phase: Phase) -> int | None:
@@ -466,6 +516,8 @@ class Driver:
             symptom=match.symptom.id if match is not None else None,
             advice=f"{match.symptom.meaning}. {match.advice}" if match is not None else None,
             told=told,
+            host=isinstance(fault, HostFault),
+            exposed=isinstance(fault, ExposedFault),
             replica=None if told else which,
         )
         if match is not None and match.symptom.quarantines and match.logged and engine is not None:
@@ -520,7 +572,7 @@ class Driver:
             name = state.profile_name if served and state else None
             verified, verified_at = bool(served and state and state.verified), state.verified_at if state else None
             profile = None
-        elif end is End.DEGRADED:
+        elif end in (End.DEGRADED, End.DEFERRED):
             state = run.front.current()
             served = state is not None and state.open
             profile = run.seen.target if served else None
@@ -588,30 +640,19 @@ def _lost(fx: Effects, run: Run) -> quarantine.Cause | None:
 
 
 class Prediction(NamedTuple):
-    """What a run would do now, and the failure that would stop it."""
+    """What a run would do now, the failure that would stop it, and what a slot that settles by itself is to serve.
+
+    tell: whether clients are told so, because somebody did something by hand.
+    """
 
     seen: Seen
     plan: Plan
     failure: Failure | None
     warnings: tuple[str, ...]
+    chosen: str = ""
+    tell: bool = False
 
 
 def predict(fx: Effects, layout: Layout, request: Request) -> Prediction:
-    """Predicts a run without touching anything."""
-    warnings: list[str] = []
-    run = Run(fx, layout, request, FrontdoorLink(fx, layout), Progress(fx, layout, request.switch_id, os.getpid()))
-    phase = Phase.RESOLVE
-    try:
-        run.seen = observe(fx, layout, request)
-        run.plan = machine.plan(request, run.seen)
-        run.seen = machine.taken(run.seen, run.plan)
-        phase = Phase.GUARD
-        cause = _lost(fx, run)
-        if cause is not None:
-            run.seen = replace(run.seen, quarantine=quarantine.record_of(fx, layout, cause))
-        if Phase.GUARD in run.plan.forward:
-            warnings += settle.guard_checks(run)
-    except SlotFault as fault:
-        failure = Failure(phase, Direction.FORWARD, fault.message, fault.expected, fault.got)
-        return Prediction(run.seen, run.plan, failure, ())
-    return Prediction(run.seen, run.plan, None, tuple(warnings))
+    """Predict a run without touching anything."""
+    return Driver(fx, layout, request).predict()

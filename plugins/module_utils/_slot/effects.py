@@ -33,7 +33,7 @@ class Clock(Protocol):
 
 
 class Units(Protocol):
-    """systemd. Every method raises SlotFault with systemd's own words when it is refused."""
+    """systemd. Every method raises HostFault with systemd's own words when it is refused."""
 
     def show(self, names: Sequence[str]) -> tuple[UnitState, ...]:
         """State of each named unit, in this order; unknown ones are there as not-found."""
@@ -54,9 +54,6 @@ class Units(Protocol):
 
     def stop(self, name: str) -> None:
         """Queues the stop; doesn't wait."""
-
-    def restart(self, name: str) -> None:
-        """Queues a restart, or a start where it does not run; doesn't wait."""
 
     def kill(self, name: str) -> None:
         """Ends the unit's processes at once. What follows is what its Restart= says, or the stop that was begun."""

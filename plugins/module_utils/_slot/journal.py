@@ -18,12 +18,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from .load_times import LoadTimes, load_times_of
-from .types import End
+from .types import End, Gate, Mode, OnFailure
 
 KEPT_ATTEMPTS = 20
 JOURNALS_KEPT = 5
 INTERRUPTED = "interrupted"
-WATCHDOG = "the liveness watchdog"  # who, in its attempts
+CONTROLLER = "the controller"  # who, in the attempts that nobody asked for
+WATCHDOG = "the liveness watchdog"  # who, in those that a wedged engine led to
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,39 @@ class Verified:
     at: str
     cases: tuple[Mapping[str, Any], ...] = ()  # each case that it passed, see `passed`
     more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the slot is to serve, as a person or a switch that committed has said it last.
+
+    profile: None for nothing. left: an engine was left for a look, so nothing is done about it.
+    """
+
+    profile: str | None
+    fingerprint: str
+    gate: str
+    at: str
+    who: str
+    why: str = ""
+    left: bool = False
+    more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
+
+    def as_dict(self) -> dict[str, Any]:
+        names = ("profile", "gate", "at", "who", "why", "left")
+        return {name: getattr(self, name) for name in names} | {"text": self.describe()}
+
+    def published(self) -> str:
+        """Return it for everybody, without who said it."""
+        what = "what runs is left for a look" if self.left else f"{self.profile or 'nothing'} is to be served"
+        return f"{what}, as somebody said at {self.at}"
+
+    def describe(self) -> str:
+        """Return it in words, without a full stop."""
+        said = f"said by {self.who or 'somebody'} at {self.at}{f' ({self.why})' if self.why else ''}"
+        if self.left:
+            return f"what runs is left for a look, {said}"
+        return f"{self.profile or 'nothing'}, {said}"
 
 
 @dataclass(frozen=True)
@@ -58,6 +92,7 @@ class Attempt:
     turned_away_s: float | None = None  # during which no engine was open; None: an older version did not tell
     way: str = ""  # how engines were replaced; empty: an older version did not tell
     boot: str = ""  # the id of the boot that it was made in
+    mode: str = ""  # of the request; only `switch` says what is wanted
     clears: Mapping[str, str] = field(default_factory=dict)  # other slots that it stops, and what they serve
     more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
 
@@ -84,6 +119,7 @@ class Memory:
     """What the journal knows."""
 
     verified: Verified | None = None
+    wanted: Wanted | None = None  # None: nobody has said anything yet
     attempts: tuple[Attempt, ...] = ()
     load_times: LoadTimes = field(default_factory=LoadTimes)
     more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
@@ -95,7 +131,7 @@ class Memory:
         return last if last is not None and last.outcome is None else None
 
 
-_R = TypeVar("_R", Verified, Attempt)
+_R = TypeVar("_R", Verified, Wanted, Attempt)
 
 
 def _text(value: Any) -> str:
@@ -114,6 +150,7 @@ def _begin(memory: Memory, line: Mapping[str, Any]) -> Memory:
         gate=_text(line.get("gate")),
         on_failure=_text(line.get("on_failure")),
         boot=_text(line.get("boot")),
+        mode=_text(line.get("mode")),
         clears=line.get("clears") or {},
     )
     before = memory.attempts[:-1] if memory.attempts and _repeats(memory.attempts[-1], attempt) else memory.attempts
@@ -121,10 +158,12 @@ def _begin(memory: Memory, line: Mapping[str, Any]) -> Memory:
 
 
 def _repeats(last: Attempt, attempt: Attempt) -> bool:
-    """Is it one of the watchdog's many that changed nothing? They must not push out of memory what did."""
-    same = (last.kind, last.who, last.target) == (attempt.kind, attempt.who, attempt.target)
-    mine = (attempt.kind, attempt.who) == ("recheck", WATCHDOG)
-    return same and mine and last.outcome in (End.COMMITTED, End.UNTOUCHED)
+    """Is it one more of many that nobody asked for? They must not push out of memory what somebody did."""
+    if (last.kind, last.who, last.target) != (attempt.kind, attempt.who, attempt.target):
+        return False
+    if attempt.who == CONTROLLER:
+        return last.outcome not in (None, End.COMMITTED)
+    return (attempt.kind, attempt.who) == ("recheck", WATCHDOG) and last.outcome in (End.COMMITTED, End.UNTOUCHED)
 
 
 def _end(memory: Memory, line: Mapping[str, Any]) -> Memory:
@@ -145,9 +184,13 @@ def _end(memory: Memory, line: Mapping[str, Any]) -> Memory:
         else attempt
         for attempt in memory.attempts
     )
-    memory = replace(memory, attempts=attempts, load_times=_with_times(memory.load_times, line, outcome))
-    if outcome in (INTERRUPTED, End.UNTOUCHED, End.DEGRADED):
-        return memory
+    ended = next((attempt for attempt in reversed(attempts) if attempt.id == line.get("id")), None)
+    memory = replace(
+        memory,
+        attempts=attempts,
+        wanted=_said(memory.wanted, _asked(attempts, ended, line), line),
+        load_times=_with_times(memory.load_times, line, outcome),
+    )
     profile = line.get("profile")
     if outcome in (End.COMMITTED, End.ROLLED_BACK) and profile is not None:
         if not line.get("verified"):
@@ -158,7 +201,44 @@ def _end(memory: Memory, line: Mapping[str, Any]) -> Memory:
             cases = memory.verified.cases
         verified = Verified(_text(profile), _text(line.get("fingerprint")), _text(line.get("at")), cases)
         return replace(memory, verified=verified)
-    return replace(memory, verified=None)
+    # A failure leaves the way back as it was.
+    return replace(memory, verified=None) if outcome == End.COMMITTED else memory
+
+
+def _asked(attempts: Iterable[Attempt], ended: Attempt | None, line: Mapping[str, Any]) -> Attempt | None:
+    """Return the attempt that somebody asked for and that has ended with this line; None if it is another one.
+
+    An interrupted switch whose target was served already is brought to its end by a run that nobody asked for.
+    """
+    if ended is None or (ended.mode == Mode.SWITCH and ended.who not in (CONTROLLER, WATCHDOG)):
+        return ended
+    asked = [attempt for attempt in attempts if attempt.mode == Mode.SWITCH and attempt.id != ended.id]
+    last = asked[-1] if asked and asked[-1].outcome == INTERRUPTED else None
+    if last is None or last.target is None or ended.outcome != End.COMMITTED or line.get("profile") != last.target:
+        return None
+    return replace(last, outcome=ended.outcome)
+
+
+def _said(wanted: Wanted | None, attempt: Attempt | None, line: Mapping[str, Any]) -> Wanted | None:
+    """Return what is wanted after this attempt, which somebody asked for, has ended."""
+    if attempt is None:
+        return wanted
+    at, outcome, profile = _text(line.get("at")), attempt.outcome, line.get("profile")
+    if attempt.target is None and outcome != End.UNTOUCHED:
+        # Somebody said so, however far it came: the controller brings it to its end.
+        return Wanted(None, "", "", at, attempt.who, attempt.why)
+    if outcome == End.COMMITTED:
+        gate = attempt.gate or Gate.VERIFIED
+    elif outcome == End.ROLLED_BACK:
+        # The way back always verifies, whatever gate the way forward had.
+        gate = Gate.VERIFIED
+    elif outcome == End.STOPPED and attempt.on_failure == OnFailure.STOP:
+        return Wanted(None, "", "", at, attempt.who, f"on_failure: stop, and the switch to {attempt.target} failed")
+    elif outcome == End.LEFT and attempt.on_failure == OnFailure.LEAVE:
+        return Wanted(None, "", "", at, attempt.who, f"on_failure: leave, after the switch to {attempt.target}", True)
+    else:
+        return wanted
+    return Wanted(_text(profile), _text(line.get("fingerprint")), str(gate), at, attempt.who, attempt.why)
 
 
 def passed(canary: Iterable[Any], profile: str) -> tuple[Mapping[str, Any], ...]:
@@ -198,13 +278,16 @@ def _restored(line: Mapping[str, Any]) -> Memory:
     try:
         verified = line.get("verified")
         known = None if verified is None else _record(Verified, verified)
+        said = line.get("wanted")
+        wanted = None if said is None else _record(Wanted, said)
         if known is not None:
             known = replace(known, cases=tuple(dict(case) for case in known.cases))
         attempts = tuple(_record(Attempt, attempt) for attempt in line.get("attempts") or ())
     except (TypeError, AttributeError) as error:
         raise ValueError(f"a memory of another shape: {error}") from error
-    more = {key: value for key, value in line.items() if key not in ("event", "verified", "attempts", "learned")}
-    return Memory(known, attempts, load_times_of(line.get("learned")), more)
+    mine = ("event", "verified", "wanted", "attempts", "learned")
+    more = {key: value for key, value in line.items() if key not in mine}
+    return Memory(known, wanted, attempts, load_times_of(line.get("learned")), more)
 
 
 def _record(kind: type[_R], data: Mapping[str, Any]) -> _R:
@@ -214,7 +297,7 @@ def _record(kind: type[_R], data: Mapping[str, Any]) -> _R:
     return kind(**known, more={key: value for key, value in data.items() if key not in names})
 
 
-def _fields(record: Verified | Attempt) -> dict[str, Any]:
+def _fields(record: Verified | Wanted | Attempt) -> dict[str, Any]:
     """The opposite."""
     fields = dict(record.__dict__)
     return {**fields.pop("more"), **fields}
@@ -224,6 +307,7 @@ def encode_memory(memory: Memory) -> str:
     """The line that begins a file which follows another one."""
     known = {
         "verified": None if memory.verified is None else _fields(memory.verified),
+        "wanted": None if memory.wanted is None else _fields(memory.wanted),
         "attempts": [_fields(attempt) for attempt in memory.attempts],
         "learned": memory.load_times.as_dict(),
     }

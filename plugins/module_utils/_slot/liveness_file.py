@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The report of the liveness watchdog, which the frontdoor and b70ctl read. Clients may see its text.
+"""The report of the slot's controller, which the frontdoor and b70ctl read. Clients may see its text.
 
 The contract is `roles/slot/files/schema/liveness.schema.json`.
 """
@@ -19,7 +19,7 @@ from .types import Layout
 
 SCHEMA = 1
 ACTIONS = ("report", "close", "restart", "rebind", "reboot", "quarantine")
-FRESH_S = 120.0  # one that is older was left by a watchdog that does not run any more
+FRESH_S = 120.0  # one that is older was left by a controller that does not run any more
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,18 @@ class Card:
 
 
 @dataclass(frozen=True)
+class Next:
+    """What the controller does next. wanted: what is to be served, and why. do, why: its step. at: when it is due, None
+    if only an event leads to another one. book: the tries that failed, as `controller.Book.as_dict` gives them."""
+
+    wanted: str
+    do: str
+    why: str
+    at: str | None
+    book: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Told:
     at: str
     slot: str
@@ -77,6 +89,7 @@ class Told:
     action: Action | None = None
     counts: Mapping[str, int] = field(default_factory=dict)  # of ACTIONS, since the watchdog started
     cards: tuple[Card, ...] = ()
+    next: Next | None = None
 
     def to_json(self) -> str:
         data = {
@@ -87,6 +100,7 @@ class Told:
             "action": None if self.action is None else dict(self.action.__dict__),
             "counts": {what: self.counts.get(what, 0) for what in ACTIONS},
             "cards": [dict(card.__dict__) for card in self.cards],
+            "next": None if self.next is None else dict(self.next.__dict__),
         }
         return json.dumps(data, ensure_ascii=False, indent=1) + "\n"
 
@@ -98,6 +112,19 @@ def parse(text: str | None) -> Mapping[str, Any] | None:
     except ValueError:
         return None
     return data if isinstance(data, Mapping) and data.get("schema") == SCHEMA else None
+
+
+def next_of(told: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what the controller does next, and when (ISO 8601, UTC; None if only an event leads to another step).
+
+    told: as `read_liveness` gives it.
+    """
+    if told is None or not told["fresh"] or not told.get("next"):
+        since = "" if told is None else f" since {told['at']}"
+        return {"do": "", "why": f"the slot's controller does not run{since}", "at": None, "tries": 0}
+    said = told["next"]
+    tries = max((one["count"] for one in said["book"]["tries"].values()), default=0)
+    return {"do": said["do"], "why": said["why"], "at": said["at"], "tries": tries}
 
 
 def read_liveness(fx: Effects, layout: Layout) -> Mapping[str, Any] | None:

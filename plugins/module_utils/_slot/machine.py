@@ -170,7 +170,8 @@ def _kind(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
     if not request.active:
         enabled = any(unit.enabled for unit in (*seen.units, *seen.legacy))
         shown = seen.state is not None and (seen.state.phase != "stopped" or seen.state.open)
-        recorded = seen.verified is not None or seen.memory.interrupted is not None
+        wanted = seen.memory.wanted
+        recorded = (wanted is not None and wanted.profile is not None) or seen.memory.interrupted is not None
         return (Kind.STOP if running or enabled or shown or recorded else Kind.NOTHING), ()
     looks = seen.looks
     everything = tuple(range(len(looks)))
@@ -179,18 +180,32 @@ def _kind(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
     if not running and request.mode is not Mode.SWITCH and len(looks) > 1 and seen.rendering == seen.live:
         # Verified engines come back one by one, so that a broken one takes no other with it.
         return _of_some(request, seen, list(everything), [])
+    if request.mode is not Mode.SWITCH and len(looks) == 1 and _left(request, looks[0].unit):
+        return Kind.NOTHING, everything
     in_the_way = not {*others} <= {*seen.apart}
-    if not up or in_the_way or not all(look.same for look in up) or not any(look.stands for look in up):
+    settles = request.mode is not Mode.SWITCH and len(looks) > 1
+    other = [] if settles else [look for look in up if not look.same]
+    if not up or in_the_way or other or not any(look.stands for look in up):
         return Kind.SWITCH, everything
     proven = [place for place in everything if _proven(request, seen, looks[place])]
-    down = [place for place in everything if not looks[place].stands or _wedged(request, looks[place])]
-    down += [place for place in proven if place not in down and not looks[place].healthy]
+    down = [
+        place
+        for place, look in enumerate(looks)
+        if not look.stands or _wedged(request, look) or not (look.same or place in proven)
+    ]
+    if request.mode is not Mode.BOOT:
+        # One that misses a look now and then may be busy: whether it works on is for the liveness to judge.
+        down += [place for place in proven if place not in down and looks[place].same and not looks[place].healthy]
+    if settles and not down:
+        # What a rolling switch left of another rendering serves until the others do.
+        down = [place for place in everything if not looks[place].same][:1]
     unproven = [place for place in everything if place not in proven and place not in down]
     if down or unproven:
         return (Kind.SWITCH, everything) if others else _of_some(request, seen, down, unproven)
     boots = sorted(other.name for other in (*seen.units, *seen.legacy) if other.enabled)
     opened = seen.state is not None and seen.state.open
-    settled = seen.memory.interrupted is None
+    wanted = seen.memory.wanted
+    settled = seen.memory.interrupted is None and (wanted is None or wanted.profile == seen.target_name)
     recorded = seen.current_env_matches and seen.published and seen.kept
     if opened and settled and boots == sorted(seen.target_units) and recorded and not others:
         return Kind.NOTHING, everything
@@ -230,21 +245,21 @@ def _in_place(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
     name = seen.target_name
     units = seen.target_units
     others = [other.name for other in (*seen.units, *seen.legacy) if other.running and other.name not in units]
-    down = [look for look in seen.looks if not look.unit.running]
+    standing = tuple(place for place, look in enumerate(seen.looks) if look.stands)
     problem = ""
-    if down:
-        problem = "its engine does not run" if len(units) == 1 else f"{down[0].single.unit} does not run"
+    if not any(look.unit.running for look in seen.looks):
+        problem = "its engine does not run" if len(units) == 1 else "none of its engines runs"
     elif others:
         problem = f"{others[0]} runs beside it"
-    elif stirred := [look.unit for look in seen.looks if not look.stands]:
-        problem = f"{stirred[0].name} is {stirred[0].describe()}"
-    elif not all(look.same for look in seen.looks):
+    elif not standing:
+        problem = f"{seen.looks[0].unit.name} is {seen.looks[0].unit.describe()}"
+    elif not all(seen.looks[place].same for place in standing):
         problem = "its engine was started from an older rendering than the one on this host"
     if problem:
         raise SlotFault(f"{name} can't be verified where it is: {problem}; `b70ctl switch {name}` starts it anew")
     verified = replace(request, gate=Gate.VERIFIED)
-    unproven = tuple(place for place, look in enumerate(seen.looks) if not _proven(verified, seen, look))
-    return (Kind.VERIFY, unproven) if unproven else (Kind.RECHECK, tuple(range(len(units))))
+    unproven = tuple(place for place in standing if not _proven(verified, seen, seen.looks[place]))
+    return (Kind.VERIFY, unproven) if unproven else (Kind.RECHECK, standing)
 
 
 def _serves(request: Request, seen: Seen) -> bool:
@@ -325,10 +340,15 @@ def why_plain(request: Request, seen: Seen, kind: Kind, previous: Profile | None
         return f"{others[0]} runs beside it"
     if seen.neighbours:
         return _room_first(seen)
-    for look in seen.looks:
-        if not (look.stands and look.unit.settled and state.passed.get(look.unit.invocation_id)):
-            return f"{look.unit.name} is not served, or not verified"
+    if not any(_serves_clients(seen, look) for look in seen.looks):
+        return "none of its replicas is served and verified"
     return ""
+
+
+def _serves_clients(seen: Seen, look: Look) -> bool:
+    """Return whether clients get answers from this engine, and it was verified."""
+    passed = {} if seen.state is None else seen.state.passed
+    return look.stands and look.unit.settled and bool(passed.get(look.unit.invocation_id))
 
 
 def _room_first(seen: Seen) -> str:
@@ -366,10 +386,15 @@ def _seen_by_clients(profile: Profile) -> tuple[object, ...]:
     return profile.units, profile.engine.served_model_name, own
 
 
-def _batches(request: Request, count: int) -> tuple[tuple[int, ...], ...]:
-    """Return the places of the engines that are replaced together, so that enough of `count` keep serving."""
+def _batches(request: Request, seen: Seen) -> tuple[tuple[int, ...], ...]:
+    """Return the places of the engines that are replaced together, so that enough of them keep serving.
+
+    Those that serve nobody come first.
+    """
+    count = len(seen.looks)
+    order = sorted(range(count), key=lambda place: _serves_clients(seen, seen.looks[place]))
     size = count - (count - 1 if request.min_serving is None else request.min_serving)
-    return tuple(tuple(range(begin, min(begin + size, count))) for begin in range(0, count, size))
+    return tuple(tuple(sorted(order[begin : begin + size])) for begin in range(0, count, size))
 
 
 def _serving_on(
@@ -395,7 +420,7 @@ def _serving_on(
         )
     if why or alone:
         return False, ()
-    return (True, ()) if count == 1 else (False, _batches(request, count))
+    return (True, ()) if count == 1 else (False, _batches(request, seen))
 
 
 def plan(request: Request, seen: Seen) -> Plan:
@@ -416,6 +441,9 @@ def plan(request: Request, seen: Seen) -> Plan:
     previous = _previous(request, seen, kind, partial=partial)
     beside, batches = _serving_on(request, seen, kind, previous, scope if partial else ())
     clears = seen.neighbours if kind is Kind.SWITCH and request.mode is Mode.SWITCH and request.make_room else ()
+    if kind is Kind.SWITCH and request.mode is not Mode.SWITCH:
+        # Nobody asked for another slot to be stopped. What only starts at boot there is settled by its own controller.
+        _check_room(seen)
     served = _serves(request, seen)
     others = any(unit.running and unit.name not in seen.target_units for unit in known)
     phases = _forward(
@@ -439,6 +467,16 @@ def plan(request: Request, seen: Seen) -> Plan:
     steps = _numbered(phases, Direction.FORWARD, batches)
     actions = _actions(request, seen, steps, scoped, stop, disable, batches, spares=spares)
     return Plan(kind, phases, scope, partial, stop, disable, previous, actions, batches, clears, beside)
+
+
+def _check_room(seen: Seen) -> None:
+    """Raise SlotFault if another slot's engine runs on a card that the target's engine needs."""
+    for neighbour in seen.neighbours:
+        if neighbour.units:
+            raise SlotFault(
+                f"slot {neighbour.slot} serves {neighbour.profile} on {', '.join(neighbour.cards)}, which "
+                f"{seen.target_name} needs"
+            )
 
 
 def taken(seen: Seen, plan: Plan) -> Seen:
@@ -532,13 +570,14 @@ class Step:
     """A phase to run in a direction.
 
     batch: the index of the plan's batch that it is about; None: all engines. undoes: it is about the target's engine,
-    which no client knows yet.
+    which no client knows yet. gives_up: it is about a batch that failed both ways.
     """
 
     phase: Phase
     direction: Direction
     batch: int | None = None
     undoes: bool = False
+    gives_up: bool = False
 
 
 def _numbered(
@@ -566,6 +605,7 @@ class State:
     failures: tuple[Failure, ...] = ()
     opened: bool = False
     left: bool = False
+    gave_up: bool = False  # a batch failed both ways, and is closed and stopped
     end: End | None = None
 
 
@@ -602,7 +642,7 @@ def _end(state: State, last: Phase) -> End:
     if last is Phase.RESTORE:
         return End.UNTOUCHED
     if state.direction is Direction.BACK:
-        return End.ROLLED_BACK
+        return End.DEGRADED if state.gave_up else End.ROLLED_BACK
     if state.direction is Direction.HALT:
         halting = {failure.phase for failure in state.failures if failure.direction is Direction.HALT}
         if state.plan is not None and state.plan.partial and Phase.STOP not in halting:
@@ -620,14 +660,19 @@ def _failed(state: State, phase: Phase, failure: Failure) -> State:
     if state.direction is Direction.HALT:
         # One failure does not skip the other steps towards a closed, stopped slot.
         return _next(state, phase)
-    if state.todo[0].undoes:
-        # The served engine was not touched, whatever becomes of the one beside it.
+    if state.todo[0].undoes or state.todo[0].gives_up:
+        # The served engines were not touched, whatever becomes of this one.
         return _next(state, phase)
     if state.direction is Direction.BACK:
-        return replace(state, todo=(), end=End.UNTOUCHED) if phase is Phase.RESTORE else _halt(state, leave=False)
+        return _failed_on_the_way_back(state, phase, failure)
     if state.plan is None or phase in UNTOUCHED:
         return replace(state, todo=(), end=End.UNTOUCHED)
-    unharmed = state.plan.kind is Kind.RECHECK and (failure.told or state.on_failure is OnFailure.KEEP)
+    if failure.exposed and state.plan.kind in (Kind.VERIFY, Kind.RECHECK, Kind.FINISH):
+        return _halt(state, leave=True)
+    if failure.host and state.plan.kind is Kind.VERIFY:
+        return replace(state, todo=(), end=End.DEFERRED)
+    keeps = failure.told or failure.host or state.on_failure is OnFailure.KEEP
+    unharmed = state.plan.kind is Kind.RECHECK and keeps
     batch = state.todo[0].batch
     first = phase in (Phase.CLOSE, Phase.DRAIN) and not batch and not state.plan.beside
     if first or state.plan.kind is Kind.FINISH or unharmed:
@@ -645,6 +690,21 @@ def _failed(state: State, phase: Phase, failure: Failure) -> State:
     drain = (Phase.DRAIN,) if state.opened else ()
     back = (Phase.CLOSE, *drain, *STOPPING, Phase.START, *_verifying(state.plan.previous), *FINISHING)
     return replace(state, direction=Direction.BACK, todo=_numbered(back, Direction.BACK, ()))
+
+
+def _failed_on_the_way_back(state: State, phase: Phase, failure: Failure) -> State:
+    if phase is Phase.RESTORE:
+        return replace(state, todo=(), end=End.UNTOUCHED)
+    if failure.host:
+        # What was verified before is not at fault, so nothing that runs is stopped for it.
+        return replace(state, todo=(), end=End.DEFERRED)
+    batch = state.todo[0].batch
+    if batch is None:
+        return _halt(state, leave=False)
+    # As many replicas serve as have to: those of the other batches stay, and the slot replaces them by itself later.
+    rest = tuple(step for step in state.todo if step.batch is None)
+    stop = tuple(Step(part, Direction.BACK, batch, gives_up=True) for part in (Phase.CLOSE, Phase.STOP))
+    return replace(state, gave_up=True, todo=(*stop, *rest))
 
 
 def _back_in_batches(state: State, last: int) -> State:

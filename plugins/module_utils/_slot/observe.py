@@ -98,7 +98,7 @@ def other_slots(fx: Effects, layout: Layout) -> dict[str, Layout]:
 
 
 def neighbours(fx: Effects, layout: Layout, profile: Profile) -> tuple[Neighbour, ...]:
-    """Return the other slots whose engines use cards that the profile needs.
+    """Return the other slots that use cards which the profile needs: their engines run on them, or are to.
 
     Raise SlotFault if one runs a profile that can't be read, because its cards are not known then.
     """
@@ -106,9 +106,16 @@ def neighbours(fx: Effects, layout: Layout, profile: Profile) -> tuple[Neighbour
     found = []
     for other in other_slots(fx, layout).values() if needed else ():
         running = [unit.name for unit in slot_units(fx, other)[0] if unit.running]
-        for name in dict.fromkeys(map(other.profile_of, running)):
+        wanted = read_memory(fx, other).wanted
+        committed_there = [] if wanted is None or wanted.profile is None else [wanted.profile]
+        for name in dict.fromkeys([*map(other.profile_of, running), *committed_there]):
             units = tuple(unit for unit in running if other.profile_of(unit) == name)
-            used = strangers.cards_of(fx, load_profile(fx, other, name).on(units))
+            try:
+                used = strangers.cards_of(fx, load_profile(fx, other, name).on(units))
+            except SlotFault:
+                if units:
+                    raise
+                continue  # nothing of it can start
             if both := tuple(card for card in used if card in needed):
                 found.append(Neighbour(other, name, units, both))
     return tuple(found)
@@ -135,8 +142,12 @@ def changed_directives(profile: Profile, state: SlotState) -> str:
     return f"started with {' '.join(map(str, had))}, rendered is {' '.join(profile.engine.directives)}"
 
 
-def same_rendering(fx: Effects, layout: Layout, profile: Profile, state: SlotState | None, unit: UnitState) -> bool:
-    """Return whether the running engine was started from this rendering. profile: one of `Profile.singles`.
+def same_rendering(
+    fx: Effects, layout: Layout, profile: Profile, state: SlotState | None, unit: UnitState, text: str | None = None
+) -> bool:
+    """Return whether the running engine was started from this rendering.
+
+    profile: one of `Profile.singles`. text: of its unit, where only that rendering counts.
 
     Command line and environment of the process must agree, as far as they can be read. What they don't show, the state
     file tells for the process that it was written for. Any other process (after a reboot, or a restart by systemd) must
@@ -144,7 +155,7 @@ def same_rendering(fx: Effects, layout: Layout, profile: Profile, state: SlotSta
     """
     if unit.active == "activating" and unit.sub == "start-pre":
         # It waits for its turn to start.
-        return not unit.needs_reload
+        return not unit.needs_reload and text in (None, fx.files.read(layout.unit_dir / unit.name))
     if unit.main_pid and process_drift(fx, profile, unit) is not None:
         return False
     written_for = () if state is None else tuple(part.get("invocation_id") for part in state.engines)
@@ -274,13 +285,18 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
         target, crowded = _free_side(fx, layout, target, units, legacy)
     else:
         target = standing(target, units, state)
-    running = target if new is None else _readable(layout, live, target.units)
-    looks = _looks(fx, layout, target, running, state, units)
+    settles = request.mode is not Mode.SWITCH
+    # What settles by itself goes back to one rendering, whatever an interrupted switch has put in place.
+    running = target if new is None or settles else _readable(layout, live, target.units)
+    texts = [text for text, _env in new.engines] if settles and new is not None and target.replicas else []
+    looks = _looks(fx, layout, target, running, state, units, texts)
     # Engines can stay only if all that run were started from the same rendering.
     up = [look for look in looks if look.unit.running]
     same = bool(up) and all(look.same for look in up)
     # The rendering that the slot has if the engine stays.
-    stays = without_a_start(live, new, asked=False) if new is not None and live is not None and same else live
+    stays = live
+    if new is not None and live is not None and same:
+        stays = new if settles else without_a_start(live, new, asked=False)
     shown = target if stays is None or new is None else _parsed(layout, stays).on(target.units)
     others = [side_of(fx, layout, name) for name in sorted(at_work - {*target.units})] if target.numbers else []
     # After a boot there is no state; then this is what the run will write.
@@ -293,7 +309,7 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
         live=live,
         kept=live == stays and (copy == stays or stays is None or not proven),
         looks=looks,
-        neighbours=neighbours(fx, layout, target) if request.mode is Mode.SWITCH else (),
+        neighbours=neighbours(fx, layout, target),
         crowded=crowded,
         apart=tuple(side.unit for side in others if side is not None and not target.meets(side)),
         current_env_matches=fx.files.read(layout.current_env) == wanted and not fx.files.hidden(layout.current_env),
@@ -323,13 +339,18 @@ def _looks(
     running: Profile | None,
     state: SlotState | None,
     units: tuple[UnitState, ...],
+    texts: Sequence[str],
 ) -> tuple[Look, ...]:
-    """Return a look at each engine of the target. running: the profile that the engines in place were started from."""
+    """Return a look at each engine of the target.
+
+    running: the profile that the engines in place were started from. texts: of their units, where only these count.
+    """
     like = running if running is not None and alike(target, running) else None
     looks = []
     for place, single in enumerate(target.singles):
         unit = next((unit for unit in units if unit.name == single.unit), UnitState(single.unit))
-        same = unit.running and like is not None and same_rendering(fx, layout, like.singles[place], state, unit)
+        text = texts[place] if texts else None
+        same = unit.running and like is not None and same_rendering(fx, layout, like.singles[place], state, unit, text)
         answers = same and unit.settled and engine_answers(fx, single.engine.backend_url)
         looks.append(Look(single, unit, same, answers))
     return tuple(looks)

@@ -101,12 +101,6 @@ def read(fx: Effects, layout: Layout) -> Quarantine | None:
     return found if found is not None and found.boot_id in ("", boot_id(fx)) else None
 
 
-def of_earlier_boot(fx: Effects, layout: Layout) -> Quarantine | None:
-    """The quarantine that a reboot ended, as long as none has followed on it; None where there was none."""
-    found = _on_disk(fx, layout)
-    return found if found is not None and found.boot_id not in ("", boot_id(fx)) else None
-
-
 def _on_disk(fx: Effects, layout: Layout) -> Quarantine | None:
     try:
         text = fx.files.read(layout.quarantine_file)

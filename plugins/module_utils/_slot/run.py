@@ -99,6 +99,7 @@ class Run:
     actions: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     failures: tuple[Failure, ...] = ()
+    gave_up: bool = False  # a batch failed both ways, and is closed and stopped
     journaled: bool = False  # the journal holds this run's begin
     recorded: bool = False  # and its end
     chosen: str = ""  # why mode RECOVER or BOOT chose what it did

@@ -39,8 +39,14 @@ def guard_checks(run: Run) -> list[str]:
 
 
 def guard(run: Run) -> None:
-    for warning in guard_checks(run):
-        run.warn(warning)
+    """Judge a switch before anything is touched. What was committed is only warned of: its canary decides."""
+    try:
+        for warning in guard_checks(run):
+            run.warn(warning)
+    except SlotFault as fault:
+        if run.request.mode is Mode.SWITCH:
+            raise
+        run.warn(f"{fault.message}{f' ({fault.got})' if fault.got else ''}")
 
 
 def journal(run: Run) -> None:
@@ -48,9 +54,9 @@ def journal(run: Run) -> None:
     try:
         _begin(run)
     except OSError as error:
-        if run.request.mode is Mode.SWITCH or Phase.STOP in run.plan.forward:
+        if run.request.mode is Mode.SWITCH:
             raise
-        # Nobody asked for this run, and it only verifies what runs: a full disk is no reason to serve nothing.
+        # Nobody asked for this run: a full disk is no reason to serve nothing.
         run.warn(f"the journal can't be written to ({error}), so this run will not be in it")
 
 
@@ -77,6 +83,7 @@ def _begin(run: Run) -> None:
         gate=str(run.request.gate),
         on_failure=str(run.request.on_failure),
         boot=quarantine.boot_id(run.fx),
+        mode=str(run.request.mode),
         clears={neighbour.slot: neighbour.profile for neighbour in run.plan.clears},
         who=run.request.who,
         why=run.request.why,
@@ -221,7 +228,9 @@ def drain(run: Run) -> None:
     left = run.front.drain(run.request.drain_timeout_s, places) if places or not run.spares else 0
     if left:
         run.warn(f"{left} generations still ran after {run.request.drain_timeout_s:g} s of draining and were ended")
-    if run.direction is Direction.FORWARD and not run.rolling and not run.spares:
+    # If nobody asked for this run, what starts at boot is what is wanted.
+    asked = run.request.mode is Mode.SWITCH or not run.request.active
+    if asked and run.direction is Direction.FORWARD and not run.rolling and not run.spares:
         disable_all(run)
 
 
@@ -474,6 +483,11 @@ def commit(run: Run) -> None:
         record_end(run, End.COMMITTED, None, None)
         return
     profile = run.profile
+    if run.gave_up:
+        state = run.front.current()
+        _show(run, {} if state is None else {**state.fields, "switch": None}, "that the switch has ended")
+        record_end(run, End.DEGRADED, profile.name, profile.fingerprint)
+        return
     run.did(commit_action(profile.name))
     outcome = End.ROLLED_BACK if run.direction is Direction.BACK else End.COMMITTED
     text = current_env(layout.slot, profile, run.verified)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 from .effects import Effects, poll
 from .profile import MASK, Profile
-from .types import Holder, SlotFault
+from .types import ExposedFault, Holder, SlotFault
 
 PATIENCE_S = 3.0  # who only looks at a card is gone by then
 _INTERVAL_S = 0.2
@@ -80,10 +80,10 @@ def on_port(fx: Effects, profile: Profile) -> tuple[Holder, ...]:
 
 
 def check_port(fx: Effects, profile: Profile) -> None:
-    """Raises SlotFault when anybody but the profile's unit listens on its port. profile: of `Profile.singles`."""
+    """Raises ExposedFault when anybody but the profile's unit listens on its port. profile: of `Profile.singles`."""
     others = on_port(fx, profile)
     if others:
-        raise SlotFault(
+        raise ExposedFault(
             f"the port of {profile.name} is shared with a process that was not verified; end it, or wait for its end",
             expected=f"only {profile.unit} on port {profile.engine.port}",
             got=named(others),

@@ -82,8 +82,7 @@ def liveness(info: Mapping[str, Any]) -> list[str]:
     if not told:
         return []
     if not told["fresh"]:
-        where = f"`systemctl status b70-watch-{told['slot']}`"
-        return [] if info["at_work"] else [f"liveness: the watchdog is silent since {told['at']}; see {where}"]
+        return []
     lines = [
         f"WEDGED: {row['unit']} since {row['since']}: {row['reason']} (policy: {told['policy']})"
         for row in told["engines"]
@@ -144,6 +143,7 @@ def status(info: Mapping[str, Any]) -> list[str]:
     else:
         why = info["reason"] or info["phase"]
         lines = [f"slot {slot} runs {name}, NOT open to clients: {why}; `b70ctl verify` verifies it"]
+    lines[1:1] = heading(info)
     rows = info.get("replicas") or ()
     if rows:
         lines += replicas(rows)
@@ -167,6 +167,22 @@ def status(info: Mapping[str, Any]) -> list[str]:
         lines.append("`b70ctl recover` settles it, and so does any switch")
     lines.append(f"at boot: {', '.join(info['enabled_units']) or 'nothing'}")
     return lines
+
+
+def heading(info: Mapping[str, Any]) -> list[str]:
+    """Return what is wanted, and what the slot's controller does next and when."""
+    said, step = info["wanted"], info["next"]
+    lines = [f"wanted: {said['text'] if said else 'nothing was said yet'}"]
+    if info["at_work"]:
+        return [*lines, f"next: what is at work ends ({info['at_work']})"]
+    if not step["do"]:
+        return [*lines, f"next: {step['why']}; see `systemctl status b70-controller-{info['slot']}`"]
+    when = f", and tries again at {step['at']}" if step["at"] else ""
+    return [
+        *lines,
+        f"next: {'the controller waits' if step['why'] else 'nothing, all is as wanted'}{when}"
+        + (f": {step['why']}" if step["why"] else ""),
+    ]
 
 
 def led_by(info: Mapping[str, Any]) -> str | None:

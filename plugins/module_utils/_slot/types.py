@@ -94,6 +94,7 @@ class End(StrEnum):
     INTERRUPTED = "interrupted"  # the host goes down, or a node was lost; the next run settles it
     STUCK = "stuck"  # failed, and the engine could not be stopped; the frontdoor is closed
     DEGRADED = "degraded"  # a replica failed and is closed; the others are as they were
+    DEFERRED = "deferred"  # the host could not be asked or written to; what runs was left, and is settled later
 
 
 class Fault(Exception):
@@ -115,6 +116,14 @@ class Fault(Exception):
 
 class SlotFault(Fault):
     """A phase could not do its work. Callers that can do without that work catch this one."""
+
+
+class HostFault(SlotFault):
+    """The host refused something, or gave no answer. It says nothing about the engine: whoever meets it tries again."""
+
+
+class ExposedFault(SlotFault):
+    """Clients may reach a process that was not verified. The engine is not at fault, and must not be open."""
 
 
 class ToldToEndFault(Fault):
@@ -145,6 +154,8 @@ class Failure:
     symptom: str | None = None  # id of the known symptom found in the evidence
     advice: str | None = None  # what to do about that symptom
     told: bool = False  # the run was told to end; nothing was found to be wrong
+    host: bool = False  # the host refused something or gave no answer; nothing was found to be wrong with the engine
+    exposed: bool = False  # clients may reach a process that was not verified; the engine is not at fault
     replica: int | None = None  # which engine of the profile failed, where it has several
 
     def as_dict(self) -> dict[str, object]:
@@ -434,14 +445,13 @@ class Layout:
         return self.state_dir / "climb.json"
 
     @property
-    def watch_unit(self) -> str:
-        """The unit of the slot's liveness watchdog. No unit of a profile has this name."""
-        return f"b70-watch-{self.slot}.service"
+    def controller_unit(self) -> str:
+        """The unit that keeps the slot serving what was committed. No unit of a profile has this name."""
+        return f"b70-controller-{self.slot}.service"
 
-    @property
-    def settle_unit(self) -> str:
-        """The unit that verifies the slot by itself. No unit of a profile has this name."""
-        return f"b70-settle-{self.slot}.service"
+    def card_lock(self, node: str) -> PurePosixPath:
+        """The lock of a card, for all slots. node: its device file."""
+        return self.run_dir / "cards" / f"{PurePosixPath(node).name}.lock"
 
     @property
     def node_unit(self) -> str:

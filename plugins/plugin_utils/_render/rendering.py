@@ -33,16 +33,14 @@ from .launch import ACCOUNT_FILE, Launch, account_file, launch_of
 from .program import program_files, program_path
 from .relay import bracketed, relay_dir, with_paths
 from .unit import (
+    controller_name,
+    controller_text,
     network_directives,
     node_name,
     node_text,
     power_directives,
-    settle_name,
-    settle_text,
     unit_name,
     unit_text,
-    watch_name,
-    watch_text,
 )
 
 SCHEMA = 1
@@ -484,8 +482,6 @@ def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str
     if checked["node"]:
         text = node_text(program_path(checked), slot, checked["node"], checked)
         units.append({"path": f"{checked['unit_dir']}/{node_name(slot)}", "content": text, "mode": "0644"})
-    settle = settle_text(program_path(checked), slot, sorted(names))
-    units.append({"path": f"{checked['unit_dir']}/{settle_name(slot)}", "content": settle, "mode": "0644"})
-    watch = watch_text(program_path(checked), slot)
-    units.append({"path": f"{checked['unit_dir']}/{watch_name(slot)}", "content": watch, "mode": "0644"})
+    controller = controller_text(program_path(checked), slot)
+    units.append({"path": f"{checked['unit_dir']}/{controller_name(slot)}", "content": controller, "mode": "0644"})
     return files + program_files(checked) + units

@@ -30,14 +30,9 @@ def unit_name(name: str, slot: str = "main", which: Which = None) -> str:
     return Layout(slot=slot).unit(name, which)
 
 
-def settle_name(slot: str = "main") -> str:
-    """Return the unit that verifies what runs in a slot."""
-    return Layout(slot=slot).settle_unit
-
-
-def watch_name(slot: str = "main") -> str:
-    """Return the unit that watches whether the engines of a slot still work."""
-    return Layout(slot=slot).watch_unit
+def controller_name(slot: str = "main") -> str:
+    """Return the unit that keeps a slot serving what was committed."""
+    return Layout(slot=slot).controller_unit
 
 
 def network_directives(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
@@ -88,79 +83,46 @@ def _power(resolved: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[li
     )
 
 
-# The last lines of the units of a slot's services: how they end and what they may do.
-_OF_SLOT = (
-    "KillMode=mixed",
-    "TimeoutStopSec=15",
-    "Nice=5",
-    "NoNewPrivileges=yes",
-    "ProtectHome=yes",
-    "PrivateTmp=yes",
-    "ProtectKernelTunables=yes",
-    "ProtectKernelModules=yes",
-    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
-    "RestrictSUIDSGID=yes",
-    "LockPersonality=yes",
-    "",
-    "[Install]",
-    "WantedBy=multi-user.target",
-)
+def controller_text(program: str, slot: str) -> str:
+    """Return the unit of the slot's controller.
 
-
-def settle_text(program: str, slot: str, units: Sequence[str]) -> str:
-    """Return the unit that verifies the slot's engine at boot and after every start of it.
+    It is ordered neither before nor after the units of engines: however it ends, those go on, and the next one
+    continues from what it sees.
 
     :param program: path of b70ctl.
-    :param units: the slot's units. They start first, so that there is something to look at.
     """
     lines = [
         MARKER,
         "[Unit]",
-        f"Description=Verification of what runs in the b70 slot {slot}",
+        f"Description=Controller of the b70 slot {slot}",
         "Wants=network-online.target",
-        "After=network-online.target",
-        f"After={FRONTDOOR}",
-        *(f"After={unit}" for unit in units),
-        # Every engine that starts is watched, even after an upgrade that brought the watchdog.
-        f"Wants={watch_name(slot)}",
-        # A start while this runs does nothing: this run sees what started.
-        "StartLimitIntervalSec=0",
-        "",
-        "[Service]",
-        # Not oneshot, or the boot would wait until the model is loaded.
-        "Type=exec",
-        f"ExecStart={quote_path(program)} recover --boot",
-        # Nothing else would restart it, and it is what settles a killed switch.
-        "Restart=on-abnormal",
-        "RestartSec=2",
-        # When stopped, it ends its wait by itself and leaves an entry in the journal that the next one settles.
-        *_OF_SLOT,
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def watch_text(program: str, slot: str) -> str:
-    """Return the unit of the slot's liveness watchdog.
-
-    :param program: path of b70ctl.
-    """
-    lines = [
-        MARKER,
-        "[Unit]",
-        f"Description=Liveness watchdog of the b70 slot {slot}",
-        f"After={FRONTDOOR} {settle_name(slot)}",
+        f"After=network-online.target {FRONTDOOR}",
         "StartLimitIntervalSec=0",
         "",
         "[Service]",
         "Type=exec",
-        f"ExecStart={quote_path(program)} watch",
+        f"ExecStart={quote_path(program)} run",
+        # Engines that start or end have it look at once.
+        "ExecReload=/usr/bin/kill -HUP $MAINPID",
         # It ends by itself when its program is replaced.
         "Restart=always",
-        "RestartSec=5",
-        # When stopped, it first completes what it restarts, or leaves that to the settle service.
+        "RestartSec=2",
+        "KillMode=mixed",
+        "TimeoutStopSec=15",
+        "Nice=5",
+        "NoNewPrivileges=yes",
         # liveness.device_loss: rebind writes here; the rest of /sys stays read-only.
         "ReadWritePaths=-/sys/bus/pci/drivers/xe",
-        *_OF_SLOT,
+        "ProtectHome=yes",
+        "PrivateTmp=yes",
+        "ProtectKernelTunables=yes",
+        "ProtectKernelModules=yes",
+        "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+        "RestrictSUIDSGID=yes",
+        "LockPersonality=yes",
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
     ]
     return "\n".join(lines) + "\n"
 
@@ -208,8 +170,9 @@ def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any], launch: 
         # If the folder for its cache is missing, a compiler does without it.
         f"ExecStartPre=-{' '.join(quote(word) for word in service.folders)}",
         "ExecStart=" + " \\\n    ".join(_grouped(service.argv)),
-        *([] if follows else _verified(resolved["slot"])),
+        *([] if follows else [f"ExecStartPost={_told(resolved['slot'])}"]),
         *service.stop,
+        *([] if follows else [f"ExecStopPost={_told(resolved['slot'])}"]),
         *uncapped,
         "KillMode=mixed",
         f"KillSignal={settings['kill_signal']}",
@@ -231,12 +194,9 @@ _RESTART = ("Restart=always", "RestartSec=15")
 _FOLLOWER_RESTART = ("Restart=no",)
 
 
-def _verified(slot: str) -> list[str]:
-    """Return the directive that has the engine verified before a client reaches it, whoever starts it.
-
-    During a switch, the verification waits for the switch.
-    """
-    return [f"ExecStartPost=-+/usr/bin/systemctl start --no-block {settle_name(slot)}"]
+def _told(slot: str) -> str:
+    """Return the command that has the slot's controller look at once. It looks soon anyway."""
+    return f"-+/usr/bin/systemctl kill --signal=HUP --kill-whom=main {controller_name(slot)}"
 
 
 def _awaits_nodes(profile: str, settings: Mapping[str, Any]) -> list[str]:
@@ -360,7 +320,8 @@ def _relay_text(resolved: Mapping[str, Any], settings: Mapping[str, Any]) -> str
         # The key goes from the credential into a file that ends with the unit.
         f"ExecStartPre=/usr/bin/python3 -I -B {quote(program)}",
         f"ExecStart={' '.join(map(quote, engine['argv']))}",
-        f"ExecStartPost=-+/usr/bin/systemctl start --no-block {settle_name(slot)}",
+        f"ExecStartPost={_told(slot)}",
+        f"ExecStopPost={_told(slot)}",
         f"KillSignal={settings['kill_signal']}",
         f"TimeoutStopSec={engine['stop_timeout_s']}",
         f"SuccessExitStatus={kind_of(engine['kind']).success_statuses}",

@@ -49,13 +49,15 @@ class SystemClock:
         finally:
             self._waiting = False
 
-    def heed_signals(self, told: Callable[[], object] = lambda: None) -> None:
+    def heed_signals(
+        self, told: Callable[[], object] = lambda: None, happened: Callable[[], object] = lambda: None
+    ) -> None:
         """SIGTERM and SIGINT end the current wait, also that for an answer, and lead back. told: is called then.
 
-        A closed terminal or a lost connection changes nothing.
+        A closed terminal or a lost connection changes nothing. happened: is called at SIGHUP.
         """
         self._told = told
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, lambda _number, _frame: happened())
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         for number in _ENDING:
             signal.signal(number, self._terminated)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 
 from ..effects import PODMAN
-from ..types import SlotFault
+from ..types import HostFault
 
 _LIMIT_S = 60.0
 
@@ -23,6 +23,6 @@ class PodmanImages:
         except FileNotFoundError:
             return ""
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise SlotFault(f"`{' '.join(argv)}` gave no answer: {error}") from error
+            raise HostFault(f"`{' '.join(argv)}` gave no answer: {error}") from error
         # It has no other words for an image that is not there.
         return done.stdout.strip() if done.returncode == 0 else ""

@@ -12,12 +12,11 @@ from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 
 from ..effects import RENDERING, SETTLING, Clock, poll
-from ..types import SlotFault
+from ..types import HostFault
 from .files import make_directory, regular
 
 _INTERVAL_S = 0.2
 _NOTE_S = 1.0
-SWITCH_LIMIT_S = 86400.0  # longer than any switch: who settles what one leaves behind must not give up before it ends
 SETTLE_LIMIT_S = 3600.0  # the load of the largest model, and of one more on the way back
 
 
@@ -49,7 +48,7 @@ class FileLocks:
             # A holder writes its note just after it got the lock.
             if waited >= timeout_s + (0 if note else _NOTE_S) and not note.endswith((SETTLING, RENDERING)):
                 break
-        raise SlotFault(
+        raise HostFault(
             f"the slot's lock {path} is held by another switch: {note or 'its holder left no note'}; "
             f"waited {waited:.0f} s for it"
         )

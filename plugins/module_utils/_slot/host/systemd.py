@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ..logline import last_part
-from ..types import SlotFault, UnitState
+from ..types import HostFault, UnitState
 
 _PROPERTIES = (
     "Id,LoadState,ActiveState,SubState,Result,MainPID,InvocationID,NRestarts,ExecMainCode,ExecMainStatus,"
@@ -58,9 +58,9 @@ def _done(argv: Sequence[str], limit_s: float) -> subprocess.CompletedProcess[by
             start_new_session=True,
         )
     except FileNotFoundError as error:
-        raise SlotFault(f"{argv[0]} is not installed; a slot needs systemd") from error
+        raise HostFault(f"{argv[0]} is not installed; a slot needs systemd") from error
     except subprocess.TimeoutExpired as error:
-        raise SlotFault(f"`{' '.join(argv)}` gave no answer within {limit_s:g} s") from error
+        raise HostFault(f"`{' '.join(argv)}` gave no answer within {limit_s:g} s") from error
 
 
 def _asked(argv: Sequence[str], *, may_be_empty: bool = False) -> str:
@@ -68,7 +68,7 @@ def _asked(argv: Sequence[str], *, may_be_empty: bool = False) -> str:
     for _attempt in range(_TRIES - 1):
         try:
             return _checked(argv, may_be_empty=may_be_empty)
-        except SlotFault:
+        except HostFault:
             time.sleep(_AGAIN_S)
     return _checked(argv, may_be_empty=may_be_empty)
 
@@ -80,7 +80,7 @@ def _checked(argv: Sequence[str], *, may_be_empty: bool = False) -> str:
         return ""
     if done.returncode != 0:
         words = (done.stderr or done.stdout).strip().splitlines()
-        raise SlotFault(f"`{' '.join(argv)}` failed with {done.returncode}", got=" ".join(words[-3:])[:300])
+        raise HostFault(f"`{' '.join(argv)}` failed with {done.returncode}", got=" ".join(words[-3:])[:300])
     return done.stdout
 
 
@@ -90,7 +90,7 @@ def _journal(lines: int, *options: str) -> bytes:
     asked = f"--lines={lines * _LOOKS}"
     try:
         return _done(["journalctl", "--no-pager", "--quiet", asked, *options], _LOG_LIMIT_S).stdout
-    except SlotFault:
+    except HostFault:
         return b""
 
 
@@ -254,9 +254,6 @@ class Systemd:
     def stop(self, name: str) -> None:
         _checked(["systemctl", "stop", "--no-block", "--", name])
 
-    def restart(self, name: str) -> None:
-        _checked(["systemctl", "restart", "--no-block", "--", name])
-
     def kill(self, name: str) -> None:
         _checked(["systemctl", "kill", "--signal=SIGKILL", "--", name])
 
@@ -281,7 +278,7 @@ class Systemd:
                 time.sleep(_AGAIN_S)
             try:
                 word = _run(["systemctl", "is-system-running"]).stdout.strip()
-            except SlotFault:
+            except HostFault:
                 continue
             if word not in ("offline", "unknown", ""):
                 return word == "stopping"

@@ -427,16 +427,17 @@ def program(place: Place, *names: str) -> list[Wanted]:
     return [
         *modules,
         Wanted(place.command, "#!/bin/true\n", "0755"),
-        Wanted(place.settle, f"{_slot_place.MARKER}\n{UNIT}"),
+        Wanted(place.controller, f"{_slot_place.MARKER}\n{UNIT}"),
     ]
 
 
 def test_the_program_comes_and_its_old_modules_go(place, systemd):
+    systemd.active[place.controller.name] = "active"
     for folder in (place.program_dir / "host", place.command.parent):
         folder.mkdir(parents=True)
     converge(place, systemd, [*files(place, "a"), *program(place, "__init__.py", "old.py", "host/files.py")])
     assert place.command.stat().st_mode & 0o7777 == 0o755
-    assert place.at_boot(place.settle).readlink() == place.settle
+    assert place.at_boot(place.controller).readlink() == place.controller
     wanted = [*files(place, "a"), *program(place, "__init__.py", "host/files.py")]
     plan = converge(place, systemd, wanted)
     assert plan.removals == [place.program_dir / "old.py"]
@@ -445,15 +446,15 @@ def test_the_program_comes_and_its_old_modules_go(place, systemd):
     assert not again.changed
     # What verifies is no profile: without a catalogue it is not taken for one that has left it.
     assert converge(place, systemd, program(place, "__init__.py", "host/files.py")).kept == []
-    assert place.settle.exists()
+    assert place.controller.exists()
 
 
-def test_a_watchdog_that_does_not_run_is_started(place, systemd):
+def test_a_controller_that_does_not_run_is_started(place, systemd):
     place.command.parent.mkdir()
-    wanted = [*program(place), Wanted(place.watch, f"{_slot_place.MARKER}\n{UNIT}")]
+    wanted = program(place)
     plan = converge(place, systemd, wanted)
     assert plan.starts
-    assert place.at_boot(place.watch).readlink() == place.watch
+    assert place.at_boot(place.controller).readlink() == place.controller
     started = []
 
     def run(argv):
@@ -461,7 +462,7 @@ def test_a_watchdog_that_does_not_run_is_started(place, systemd):
         return 0, "", ""
 
     _slot_files.start(plan, place, run)
-    assert started == [["systemctl", "start", "--no-block", place.watch.name]]
+    assert started == [["systemctl", "start", "--no-block", place.controller.name]]
 
     def runs(argv):
         code, output, errors = systemd(argv)
@@ -474,10 +475,10 @@ def test_a_watchdog_that_does_not_run_is_started(place, systemd):
 def test_a_missing_link_for_the_boot_is_a_change(place, systemd):
     place.command.parent.mkdir()
     converge(place, systemd, program(place))
-    place.at_boot(place.settle).unlink()
+    place.at_boot(place.controller).unlink()
     plan = make_plan(program(place), place, OWNER, systemd)
     assert plan.changed
-    assert f"{place.at_boot(place.settle)} -> {place.settle}" in diff(plan)[0]["after"]
+    assert f"{place.at_boot(place.controller)} -> {place.controller}" in diff(plan)[0]["after"]
 
 
 def test_files_beside_the_program_are_refused(place, systemd):

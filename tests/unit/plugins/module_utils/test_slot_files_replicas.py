@@ -23,7 +23,7 @@ from unit.plugins.plugin_utils._render.test_replicas import profile
 @pytest.fixture
 def systemd(place: Place) -> Systemd:
     made = Systemd()
-    made.active[place.watch.name] = "active"
+    made.active[place.controller.name] = "active"
     return made
 
 

@@ -70,7 +70,7 @@ def test_the_engines_of_a_slot_get_its_cards_and_ports() -> None:
     assert data["engine"]["backend_url"] == "http://127.0.0.1:18090"
     assert data["engine"]["env"]["ZE_AFFINITY_MASK"] == "3"
     assert json.loads(files["slot.json"])["cards"] == [3]
-    assert "ExecStart=/opt/b70/bin/b70ctl-aux recover --boot" in files["b70-settle-aux.service"]
+    assert "ExecStart=/opt/b70/bin/b70ctl-aux run" in files["b70-controller-aux.service"]
 
 
 def test_which_cards_they_are_changes_no_fingerprint() -> None:

@@ -21,6 +21,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects, Upload
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.journal import remember
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.memory import MEMINFO
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.production import examined
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
@@ -36,10 +37,10 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import (
     BESIDE,
     CardMemory,
     Holder,
+    HostFault,
     Layout,
     Reply,
     Request,
-    SlotFault,
     ToldToEndFault,
     UnitState,
     Which,
@@ -295,6 +296,7 @@ class FakeHost:
         self.memory_told = True
         self.memory_until = 0.0  # monotonic; the cards' memory is taken until then
         self.lock_holder: str | None = None
+        self.card_locks: dict[PurePosixPath, str] = {}
         self.lock_for_s = float("inf")  # so long the other one holds it
         self.gate_verified = True
         self.going_down = False
@@ -307,9 +309,12 @@ class FakeHost:
         self.log_lines: tuple[str, ...] = ("INFO loading", "the last line")
         self.mutations: list[str] = []
         self.boots = 1
-        self.settle_installed = True
-        self.settle_queued = False  # the host will settle what is left as soon as the lock is free
-        self.boot_only: set[PurePosixPath] = {self.layout.state_file, self.layout.progress_file}
+        self.refuses: Callable[[str], bool] = lambda _what: False  # whether systemd refuses this, or does not answer
+        self.boot_only: set[PurePosixPath] = {
+            self.layout.state_file,
+            self.layout.progress_file,
+            self.layout.liveness_file,
+        }
 
     # -- setting up
 
@@ -452,7 +457,6 @@ class FakeHost:
     def reboot(self) -> None:
         """Processes and /run are gone; what is enabled is started."""
         self.boots += 1
-        self.settle_queued = False
         for path in self.boot_only:
             self.texts.pop(path, None)
         self.frontdoor_sequence = 0
@@ -479,6 +483,13 @@ class FakeHost:
     @property
     def enabled(self) -> list[str]:
         return sorted(unit.name for unit in self.units.values() if unit.enabled)
+
+    @property
+    def wanted(self) -> str | None:
+        """What the slot is to serve, as the journal has it."""
+        text, _when = self.texts.get(self.layout.journal_file, ("", None))
+        said = remember(text.splitlines()).wanted
+        return None if said is None else said.profile
 
     @property
     def open(self) -> bool:
@@ -549,8 +560,8 @@ class FakeHost:
         else:
             if self.running:
                 raise Broken(f"closed, but {self.running} run")
-            if self.enabled:
-                raise Broken(f"stopped, but {self.enabled} would start at boot")
+            if {*map(self.layout.profile_of, self.enabled)} - {self.wanted}:
+                raise Broken(f"{self.enabled} would start at boot, and {self.wanted} is wanted")
             if state is not None and not state.reason:
                 raise Broken("closed without a reason")
 
@@ -558,6 +569,7 @@ class FakeHost:
         """A copy of this host as a kill -9 of its switch leaves it now."""
         copied = copy.deepcopy(self)
         copied.at_effect = copied.lock_holder = None
+        copied.card_locks = {}
         return copied
 
     def effects(self) -> Effects:
@@ -612,8 +624,13 @@ class FakeUnits:
     def __init__(self, fake_host: FakeHost) -> None:
         self._host = fake_host
 
+    def _asked(self, what: str) -> None:
+        if self._host.refuses(what):
+            raise HostFault(f"`systemctl {what}` gave no answer within 60 s")
+
     def show(self, names: Sequence[str]) -> tuple[UnitState, ...]:
         self._host.step()
+        self._asked("show")
         return tuple(self._state(name) for name in names)
 
     def _state(self, name: str) -> UnitState:
@@ -638,6 +655,7 @@ class FakeUnits:
 
     def survey(self, prefix: str, names: Sequence[str]) -> tuple[UnitState, ...]:
         self._host.step()
+        self._asked("list-units")
         own = sorted(name for name in self._host.units if name.startswith(prefix))
         states = []
         for name in (*own, *names):
@@ -651,6 +669,7 @@ class FakeUnits:
 
     def start(self, name: str) -> None:
         self._host.step(f"start {name}")
+        self._asked(f"start {name}")
         for other in self._host.units.values():
             # Conflicts= in the units
             own = name == other.name or self._host.layout.node_unit in (name, other.name)
@@ -663,6 +682,7 @@ class FakeUnits:
 
     def stop(self, name: str) -> None:
         self._host.step(f"stop {name}")
+        self._asked(f"stop {name}")
         unit = self._host.units[name]
         if not unit.up:
             self._host._down(unit, "inactive")
@@ -672,12 +692,6 @@ class FakeUnits:
             return
         wait = {"ignore_term": 30.0, "slow_stop": 10.0}.get(unit.live_fault, unit.stop_s)
         unit.stop_until = self._host.mono + wait
-
-    def restart(self, name: str) -> None:
-        self._host.step(f"restart {name}")
-        if not self._host.settle_installed:
-            raise SlotFault(f"`systemctl restart {name}` failed with 5", got=f"Unit {name} not found.")
-        self._host.settle_queued = True
 
     def kill(self, name: str) -> None:
         self._host.step(f"kill {name}")
@@ -698,20 +712,21 @@ class FakeUnits:
 
     def enable(self, name: str) -> None:
         self._host.step(f"enable {name}")
+        self._asked(f"enable {name}")
         if self._host.layout.unit_dir in self._host.readonly:
-            raise SlotFault(f"`systemctl enable {name}` failed with 1", got="Read-only file system")
+            raise HostFault(f"`systemctl enable {name}` failed with 1", got="Read-only file system")
         self._host.units[name].enabled = True
 
     def disable(self, name: str) -> None:
         self._host.step(f"disable {name}")
         if self._host.layout.unit_dir in self._host.readonly:
-            raise SlotFault(f"`systemctl disable {name}` failed with 1", got="Read-only file system")
+            raise HostFault(f"`systemctl disable {name}` failed with 1", got="Read-only file system")
         self._host.units[name].enabled = False
 
     def reload(self) -> None:
         self._host.step("reload")
         if self._host.reload_fails:
-            raise SlotFault("`systemctl daemon-reload` failed with 1", got="Connection timed out")
+            raise HostFault("`systemctl daemon-reload` failed with 1", got="Connection timed out")
         for unit in self._host.units.values():
             unit.loaded = None
             unit.shown = unit.enabled
@@ -955,17 +970,31 @@ class FakeLocks:
     @contextmanager
     def hold(self, path: PurePosixPath, note: str, timeout_s: float) -> Iterator[None]:
         self._host.step()
+        if path != self._host.layout.lock_file:
+            with self._hold_card(path, note):
+                yield
+            return
         if self._host.lock_holder is not None and self._host.lock_for_s <= timeout_s:
             self._host.mono += self._host.lock_for_s
             self._host.lock_holder = None
         if self._host.lock_holder is not None:
             self._host.mono += timeout_s
-            raise SlotFault(f"the slot's lock {path} is held by another switch: {self._host.lock_holder}")
+            raise HostFault(f"the slot's lock {path} is held by another switch: {self._host.lock_holder}")
         self._host.lock_holder = note
         try:
             yield
         finally:
             self._host.lock_holder = None
+
+    @contextmanager
+    def _hold_card(self, path: PurePosixPath, note: str) -> Iterator[None]:
+        if path in self._host.card_locks:
+            raise HostFault(f"{path} is held: {self._host.card_locks[path]}")
+        self._host.card_locks[path] = note
+        try:
+            yield
+        finally:
+            del self._host.card_locks[path]
 
 
 class FakeImages:

@@ -14,7 +14,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.recorded import unit_of
 from unit.plugins.module_utils._evidence.records import record
-from unit.plugins.module_utils._slot.calls import b70ctl, host
+from unit.plugins.module_utils._slot.calls import b70ctl, host, recover
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeUnit, Killed
 
 
@@ -115,15 +115,13 @@ def test_a_locked_slot(fake_host):
     code, text = b70ctl(fake_host, "switch", "a")
     assert code == command.LOCKED
     assert "pid 7 (somebody)" in text
-    # At boot whoever holds it does the work.
-    assert b70ctl(fake_host, "recover", "--boot")[0] == command.DONE
 
 
 def test_verify_opens_what_was_started_by_hand(fake_host):
     assert b70ctl(fake_host, "verify")[0] == command.NOT_SERVING
     b70ctl(fake_host, "switch", "a")
     fake_host.effects().units.start(LAYOUT.unit("b"))
-    assert b70ctl(fake_host, "recover", "--boot")[0] == command.DONE
+    recover(fake_host)
     code, text = b70ctl(fake_host, "status")
     assert code == command.NOT_SERVING
     assert "slot main runs b, NOT open to clients" in text
@@ -137,7 +135,7 @@ def test_stop_and_recover_have_nothing_to_serve(fake_host):
     assert b70ctl(fake_host, "stop") == (0, "slot main is stopped.\n")
     code, text = b70ctl(fake_host, "recover")
     assert code == command.NOT_SERVING
-    assert "no profile was committed" in text
+    assert "nothing is to be served, as somebody said at" in text
 
 
 def test_recover_settles_a_killed_switch(fake_host):
@@ -155,7 +153,7 @@ def test_recover_at_the_second_try_is_done(fake_host):
     b70ctl(fake_host, "switch", "a")
     fake_host.crash("a")
     fake_host.unit("a").live_fault = "dies_in_canary"
-    code, text = b70ctl(fake_host, "recover", "--boot")
+    code, text = b70ctl(fake_host, "recover")
     assert (code, "a is served again, verified" in text) == (0, True)
     fake_host.assert_invariants()
 
@@ -290,7 +288,7 @@ def test_bash_completes_words_options_and_profiles(fake_host, tmp_path):
         "b",
     ]
     assert complete(fake_host, tmp_path, "b70ctl", "switch", "--ga") == ["--gate"]
-    assert complete(fake_host, tmp_path, "b70ctl", "recover", "--bo") == ["--boot"]
+    assert complete(fake_host, tmp_path, "b70ctl", "recover", "--wh") == ["--why"]
     assert complete(fake_host, tmp_path, "b70ctl", "stop", "a") == []
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import identity, unit_checks
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.journal import (
+    Wanted,
     begins_with_memory,
     encode,
     encode_memory,
@@ -173,7 +174,7 @@ def test_current_env_is_quoted():
 def test_the_journal_is_folded():
     compared = {"sha256": "5e", "request": "9a", "steady": True}
     lines = [
-        encode("begin", id="1", at="t1", kind="switch", **{"from": None, "to": "a"}),
+        encode("begin", id="1", at="t1", kind="switch", mode="switch", who="ann", **{"from": None, "to": "a"}),
         encode("phase", id="1", phase="health", direction="forward"),
         encode(
             "end",
@@ -201,6 +202,7 @@ def test_the_journal_is_folded():
     assert memory.verified is not None
     case = {"name": "ok", "repeats": 3, **compared}
     assert (memory.verified.profile, memory.verified.cases) == ("a", (case,))
+    assert memory.wanted == Wanted("a", "f", "verified", "t2", "ann")
     assert memory.load_times == LoadTimes({"a on s": (8.25,)}, {"a on s": (12.5,)})
     # The next file begins with all of it.
     head = encode_memory(memory)
@@ -212,7 +214,10 @@ def test_the_journal_is_folded():
     memory = remember([*lines, encode("end", id="2", outcome="interrupted")])
     assert memory.interrupted is None
     assert memory.verified is not None
-    assert remember([*lines, encode("end", id="2", outcome="stopped", failures=[{"message": "m"}])]).verified is None
+    # A failure leaves the way back as it was.
+    assert (
+        remember([*lines, encode("end", id="2", outcome="stopped", failures=[{"message": "m"}])]).verified is not None
+    )
 
 
 @pytest.mark.parametrize(

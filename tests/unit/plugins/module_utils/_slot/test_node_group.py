@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import watch
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import daemon
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.controller import LOOK_S
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.network import Link, links_text
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.node_link import read_part
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder
@@ -505,18 +506,18 @@ def test_one_missed_answer_is_no_lost_node(group):
 def test_the_leaders_own_service_is_started_again_and_otherwise_its_engine_ended(group):
     serve_big(group)
     said: list[str] = []
-    watching = watch.Watch(group.alpha.effects(), LAYOUT, said.append)
+    watching = daemon.Controller(group.alpha.effects(), LAYOUT, said.append)
     invocation = group.alpha.units[BIG].invocation
     group.alpha._down(group.alpha.units[LAYOUT.node_unit], "inactive")
     watching.look()
     assert group.alpha.node_runs
-    group.wait(watch.LOOK_S)
+    group.wait(LOOK_S)
     watching.look()
     assert (group.alpha.units[BIG].invocation, group.alpha.open) == (invocation, True)
     # One that runs and does not look any more says nothing.
     group.frozen.add("alpha")
     for _look in range(4):
-        group.wait(watch.LOOK_S)
+        group.wait(LOOK_S)
         watching.look()
     assert not group.alpha.open
     assert "b70-node-main.service of this host does not answer" in group.alpha.state.reason

@@ -185,8 +185,9 @@ def test_an_engine_whose_port_came_to_be_shared_is_closed_by_a_recheck(fake_host
     fake_host.foreign = (Holder(666, "vllm serve", "b70", "", "port 18080"),)
     fake_host.gate_verified = False
     result = switch(fake_host, "a", recheck=True)
-    fake_host.assert_invariants()
-    assert (result["failure"]["phase"], fake_host.open) == ("identity", False)
+    assert (result["failure"]["phase"], result["outcome"], fake_host.open) == ("identity", "left", False)
+    assert fake_host.starts == 1, "its engine is not at fault"
+    assert fake_host.wanted == "a"
 
 
 def test_one_that_comes_during_the_canary_is_found_before_it_opens(fake_host):

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import systemd
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault, UnitState
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import HostFault, SlotFault, UnitState
 
 FILES = "minimax-vllm.service disabled enabled\n"
 SHOWN = """\
@@ -128,7 +128,7 @@ def test_a_change_that_is_refused_is_not_tried_again(runner):
 
 def test_a_log_that_cannot_be_read_in_time_says_nothing(monkeypatch):
     def hang(argv, limit_s=60.0):
-        raise SlotFault(f"`{' '.join(argv)}` gave no answer within {limit_s:g} s")
+        raise HostFault(f"`{' '.join(argv)}` gave no answer within {limit_s:g} s")
 
     monkeypatch.setattr(systemd, "_done", hang)
     assert systemd.Systemd().log(UnitState("b70-slot-main-a.service"), 12) == ()

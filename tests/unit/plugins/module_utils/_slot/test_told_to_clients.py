@@ -79,7 +79,7 @@ def test_nor_when_the_slot_settles_by_itself(fake_host, mode):
     assert SECRET in result["msg"]
     assert not fake_host.open
     assert SECRET not in json.dumps(fake_host.state.__dict__)
-    assert "phase guard" in fake_host.state.reason
+    assert "phase identity" in fake_host.state.reason
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import read_memory
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, Mode
-from unit.plugins.module_utils._slot.calls import host, names, switch
+from unit.plugins.module_utils._slot.calls import host, names, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
@@ -194,10 +194,11 @@ def test_a_run_directory_that_fills_up_later_ends_closed(fake_host):
 
     effects.units.stop = fill_up
     result = api.switch(effects, LAYOUT, request("b"))
-    assert (result["outcome"], fake_host.running, fake_host.open) == ("stopped", [], False)
+    assert (result["outcome"], fake_host.open) == ("deferred", False)
     assert "No space left on device" in result["msg"]
     fake_host.full = set()
-    assert not switch(fake_host, "a")["failed"]
+    assert recover(fake_host)["profile"] == "a"
+    fake_host.assert_invariants()
     fake_host.assert_invariants()
 
 

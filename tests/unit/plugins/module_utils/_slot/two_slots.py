@@ -94,11 +94,15 @@ class TwoSlots:
         copied.at_effect = None
         for slot in copied.slots:
             slot.lock_holder = None
+            slot.card_locks = {}
         return copied
 
     def assert_invariants(self) -> None:
         for slot in self.slots:
             slot.assert_invariants()
+        self.assert_cards()
+
+    def assert_cards(self) -> None:
         held = [holder.what for holder in _Processes(self).holders()]
         if len({*held}) != len(held):
             raise AssertionError(f"a card has two engines: {held}")
@@ -130,9 +134,6 @@ class _Units:
 
     def stop(self, name: str) -> None:
         self._of(name).stop(name)
-
-    def restart(self, name: str) -> None:
-        self._of(name).restart(name)
 
     def kill(self, name: str) -> None:
         self._of(name).kill(name)
@@ -197,7 +198,7 @@ class _Locks:
         self._locks = {slot.layout.lock_file: FakeLocks(slot) for slot in host.slots}
 
     def hold(self, path: PurePosixPath, note: str, timeout_s: float) -> AbstractContextManager[None]:
-        return self._locks[path].hold(path, note, timeout_s)
+        return self._locks.get(path, self._locks[LAYOUT.lock_file]).hold(path, note, timeout_s)
 
 
 class _Processes(FakeProcesses):

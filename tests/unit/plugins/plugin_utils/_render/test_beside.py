@@ -33,7 +33,6 @@ def test_the_second_side_has_a_unit_a_port_and_cards_of_its_own():
     assert hashlib.sha256(files[SECOND].encode()).hexdigest() == beside["unit_sha256"]
     assert "EnvironmentFile=/etc/b70-vllm-slot/profiles/one@beside.env" in files[SECOND]
     assert f"Environment of {SECOND};" in files["one@beside.env"]
-    assert f"After={SECOND}" in files["b70-settle-main.service"]
     # What is rendered without it is as it was.
     assert data == json.loads(before["one.json"])
     assert {name: files[name] for name in (FIRST, "one.env")} == {name: before[name] for name in (FIRST, "one.env")}

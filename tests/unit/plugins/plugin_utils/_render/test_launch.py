@@ -29,6 +29,7 @@ from unit.quadlet import GENERATED, directives, words
 from unit.shipped import load_inline
 
 STACKS = load_stacks()
+TOLD = "-+/usr/bin/systemctl kill --signal=HUP --kill-whom=main b70-controller-main.service"
 STOCK, NEWER = "vllm-openai-xpu-0.30.0", "vllm-openai-xpu-0.30.0-runtime-26.35"
 SETTINGS = {
     **{f"{name}_dir": f"/{name}" for name in ("tmpfiles", "run", "state", "lib", "bin", "models", "stacks", "cache")},
@@ -89,7 +90,7 @@ def test_the_account_of_a_container_is_numbered_by_the_host() -> None:
 def test_a_unit_has_what_every_engine_has_too() -> None:
     found = directives(unit())
     assert ("RestartPreventExitStatus", "126 127 203") in found
-    assert ("ExecStartPost", "-+/usr/bin/systemctl start --no-block b70-settle-main.service") in found
+    assert {("ExecStartPost", TOLD), ("ExecStopPost", TOLD)} <= set(found)
     assert {("IPAddressDeny", "any"), ("IPAddressAllow", "localhost")} <= set(found)
     assert directives(unit(), "Install") == [("WantedBy", "multi-user.target")]
 

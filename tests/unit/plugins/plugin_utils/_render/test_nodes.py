@@ -67,7 +67,7 @@ def test_a_follower_computes_and_is_nobodys_to_start_but_the_leaders():
     assert found.engine.argv[-1] == "--headless"
     assert words(files["one.json"], "--node-rank") == "1"
     unit = files[UNIT]
-    for absent in ("await-nodes", "b70-settle-main", "Restart=always", "[Install]"):
+    for absent in ("await-nodes", "b70-controller-main", "Restart=always", "[Install]"):
         assert absent not in unit
     assert "Restart=no" in unit
 

@@ -226,14 +226,13 @@ def names_in(unit: str, directive: str) -> list[str]:
     return [line.split("=", 1)[1] for line in unit.splitlines() if line.startswith(f"{directive}=")]
 
 
-def test_the_unit_that_verifies_comes_after_all_others_and_no_unit_names_another():
+def test_no_unit_of_an_engine_names_another_and_the_controller_names_none():
     units = {name: text for name, text in rendered().items() if name.endswith(".service")}
-    settle, watch = (units.pop(f"b70-{what}-main.service") for what in ("settle", "watch"))
-    order = sorted(units)
-    # It looks at engines that were started already, and never keeps one from starting or stopping.
-    assert names_in(settle, "After") == ["network-online.target", "b70-openai-frontdoor.service", *order]
-    assert not any(names_in(settle + watch, directive) for directive in ("Conflicts", "Requires", "BindsTo", "Before"))
-    for name in order:
+    controller = units.pop("b70-controller-main.service")
+    # It never keeps an engine from starting or stopping, and no end of it stops one.
+    assert names_in(controller, "After") == ["network-online.target b70-openai-frontdoor.service"]
+    assert not any(names_in(controller, directive) for directive in ("Conflicts", "Requires", "BindsTo", "Before"))
+    for name in sorted(units):
         assert (names_in(units[name], "Conflicts"), names_in(units[name], "After")) == ([], ["network-online.target"])
 
 
@@ -264,7 +263,7 @@ def test_a_host_without_a_cap_and_an_engine_without_cards_have_none_in_their_uni
     units = {name: text for name, text in rendered(power_cap_w=210).items() if name.endswith(".service")}
     without = {name for name, text in units.items() if "power.py" not in text}
     no_cards = {f"b70-slot-main-{name}.service" for name, profile in CATALOGUE.items() if not profile["cards"]}
-    assert without == {"b70-settle-main.service", "b70-watch-main.service", *no_cards}
+    assert without == {"b70-controller-main.service", *no_cards}
 
 
 @pytest.mark.parametrize("watts", [100, 291])
@@ -291,7 +290,8 @@ def test_the_unit_of_the_production_profile():
         "User=b70",
         f"EnvironmentFile=/etc/b70-vllm-slot/profiles/{C8}.env",
         "KillSignal=SIGINT",
-        "ExecStartPost=-+/usr/bin/systemctl start --no-block b70-settle-main.service",
+        "ExecStartPost=-+/usr/bin/systemctl kill --signal=HUP --kill-whom=main b70-controller-main.service",
+        "ExecStopPost=-+/usr/bin/systemctl kill --signal=HUP --kill-whom=main b70-controller-main.service",
         "KillMode=mixed",
         "TimeoutStopSec=240",
         "Restart=always",
@@ -323,20 +323,13 @@ def test_the_kill_signal_is_the_profiles():
     assert "KillSignal=SIGTERM" in rendered({C8: profile})[f"b70-slot-main-{C8}.service"]
 
 
-def test_the_unit_that_verifies_what_runs():
-    lines = rendered()["b70-settle-main.service"].splitlines()
-    # The boot does not wait for it, and no number of restarts of an engine is too many for it.
-    for line in ("Type=exec", "ExecStart=/opt/b70/bin/b70ctl recover --boot", "StartLimitIntervalSec=0"):
+def test_the_controller_is_tied_to_no_engine_and_may_write_nothing_of_the_kernels_but_one_drivers_files():
+    lines = rendered()["b70-controller-main.service"].splitlines()
+    # The boot does not wait for it, and no number of its ends is too many.
+    for line in ("Type=exec", "ExecStart=/opt/b70/bin/b70ctl run", "StartLimitIntervalSec=0", "Restart=always"):
         assert line in lines
     assert "WantedBy=multi-user.target" in lines
-
-
-def test_the_watchdog_starts_with_every_engine_and_may_write_nothing_of_the_kernels_but_one_drivers_files():
-    files = rendered()
-    assert "Wants=b70-watch-main.service" in files["b70-settle-main.service"].splitlines()
-    lines = files["b70-watch-main.service"].splitlines()
-    for line in ("ExecStart=/opt/b70/bin/b70ctl watch", "Restart=always", "ProtectKernelTunables=yes"):
-        assert line in lines
+    assert "ProtectKernelTunables=yes" in lines
     assert [line for line in lines if line.startswith("ReadWritePaths=")] == ["ReadWritePaths=-/sys/bus/pci/drivers/xe"]
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the watchdog does about engines that answer /health and do no work."""
+"""What the controller does about engines that answer /health and do no work."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import liveness, watch
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import daemon, liveness
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.controller import LOOK_S
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import read_memory
-from unit.plugins.module_utils._slot.calls import b70ctl, host, switch
+from unit.plugins.module_utils._slot.calls import b70ctl, host, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, LOST
 
 WEDGED = "xe 0000:03:00.0: [drm] *ERROR* CRITICAL: Xe has declared device 0000:03:00.0 as wedged."
@@ -41,7 +42,7 @@ class Watching:
                 self.tells.append((json.loads(text), self.of_engines(), self.host.state))
 
         effects.files.write = seen  # type: ignore[method-assign]
-        self.watch = watch.Watch(effects, LAYOUT, self.said.append)
+        self.watch = daemon.Controller(effects, LAYOUT, self.said.append)
 
     def of_engines(self):
         return [change for change in self.host.mutations if change.startswith(("stop ", "kill ", "start "))]
@@ -49,7 +50,7 @@ class Watching:
     def looks(self, count):
         for _look in range(count):
             self.watch.look()
-            self.host.mono += watch.LOOK_S
+            self.host.mono += LOOK_S
         if self.host.open:
             self.host.assert_invariants()
 
@@ -419,7 +420,7 @@ def test_the_canary_gives_way_to_clients():
         return post(url, body, timeout_s)
 
     effects.http.post = and_a_client_comes
-    slot.watch = watch.Watch(effects, LAYOUT, slot.said.append)
+    slot.watch = daemon.Controller(effects, LAYOUT, slot.said.append)
     slot.until(lambda: slot.told["verification"] is not None)
     assert slot.told["verification"]["passed"] is None
     assert (engine.invocation, slot.host.open, slot.host.state.verified) == (first, True, True)
@@ -490,11 +491,11 @@ def test_streams_that_call_for_a_verification_get_one(every_s):
         return replace(reply, text=json.dumps(told))
 
     effects.http.get = with_a_sentinel
-    slot.watch = watch.Watch(effects, LAYOUT, slot.said.append)
+    slot.watch = daemon.Controller(effects, LAYOUT, slot.said.append)
     slot.until(lambda: slot.told["verification"] is not None, limit=3)
     assert slot.told["verification"]["passed"] is True
     at = slot.told["verification"]["at"]
-    slot.looks(int(watch.AGAIN_S / watch.LOOK_S) - 5)
+    slot.looks(int(daemon.AGAIN_S / LOOK_S) - 5)
     assert slot.told["verification"]["at"] == at
 
 
@@ -506,7 +507,7 @@ def lose(slot):
     slot.host.logs[slot.host.engine().invocation] = ("INFO serving", LOST)
     slot.host.unit("a").fault = "device_lost"
     slot.host.crash("a")
-    b70ctl(slot.host, "recover", "--boot")
+    recover(slot.host)
 
 
 def mend(slot):
@@ -577,8 +578,8 @@ def test_the_host_is_rebooted_once():
     assert [line["action"] for line in slot.journal()] == ["rebind", "reboot"]
     slot.host.going_down = False
     slot.host.reboot()
-    b70ctl(slot.host, "recover", "--boot")
-    slot.watch = watch.Watch(slot.host.effects(), LAYOUT, slot.said.append)
+    recover(slot.host)
+    slot.watch = daemon.Controller(slot.host.effects(), LAYOUT, slot.said.append)
     slot.until(lambda: len(slot.journal()) == 3)
     assert slot.journal()[-1]["action"] == "quarantine"
     assert slot.host.mutations.count("reboot") == 1
@@ -609,33 +610,30 @@ def test_a_slot_that_a_person_stopped_stays_down():
 
 def test_it_ends_when_its_program_is_replaced():
     slot = watching()
-    program = PurePosixPath(watch.__file__).parent / "watch.py"
+    program = PurePosixPath(daemon.__file__).parent / "daemon.py"
     slot.host.put(program, "1")
     looks = []
-    effects = slot.host.effects()
-    sleep = effects.clock.sleep
 
     def replaced(seconds):
         looks.append(seconds)
-        sleep(seconds)
+        slot.host.mono += seconds
         if len(looks) == 3:
             slot.host.put(program, "2")
 
-    effects.clock.sleep = replaced
-    watch.run(effects, LAYOUT, slot.said.append, lambda: False)
-    assert looks == [watch.LOOK_S] * 3
+    daemon.run(slot.watch, lambda: False, replaced)
+    assert looks == [LOOK_S] * 3
 
 
 def test_it_ends_when_it_is_told_to():
     slot = watching()
-    slot.host.told_at = slot.host.effects_done + 30
-    watch.run(slot.host.effects(), LAYOUT, slot.said.append, lambda: False)
-    assert (slot.host.told_at, slot.host.told, slot.said) == (None, False, [])
+    looks: list[float] = []
+    daemon.run(slot.watch, lambda: len(looks) == 2, looks.append)
+    assert (looks, slot.said) == ([LOOK_S] * 2, [])
 
 
 def test_a_look_that_fails_is_followed_by_the_next():
     slot = watching()
     slot.host.unreadable.add(LAYOUT.lock_file)
-    slot.host.told_at = slot.host.effects_done + 60
-    watch.run(slot.host.effects(), LAYOUT, slot.said.append, lambda: False)
+    looks: list[float] = []
+    daemon.run(slot.watch, lambda: len(looks) == 2, looks.append)
     assert "the next one follows" in slot.said[0]

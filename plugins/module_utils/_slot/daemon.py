@@ -1,10 +1,10 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The liveness watchdog of a slot: it observes the served engines, and acts on a wedged one as the profile says.
+"""The controller of a slot: it looks at what is wanted and what is there, and takes the step that leads to it.
 
-`liveness` decides; this module looks and acts. It acts under the slot's lock and never during a switch. The slot engine
-settles a restarted engine alone, as after a crash.
+`controller` names the step and `liveness` judges the engines; this module looks and acts. It acts under the slot's lock
+and never during a switch. It may be killed at any moment: the next one continues from what it sees.
 """
 
 from __future__ import annotations
@@ -15,28 +15,30 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import PurePosixPath
 from typing import Any
 
 from . import api, liveness, pooling, quarantine, recover, replicas, strangers
 from . import canary as canaries
-from .driver import Driver
+from .controller import BUSY, LOOK_S, Book, Do, Step, View, book_of, next_step
+from .driver import Driver, Outcome, predict
 from .effects import Effects
 from .frontdoor import FrontdoorLink, read_state
-from .journal import WATCHDOG, encode
+from .journal import CONTROLLER, WATCHDOG, Memory, encode
 from .kinds.table import kind_of
 from .liveness import CardFault, Climb, Judgement, Liveness, Policy, Rung, Sample, Verdict
-from .liveness_file import Action, Card, Row, Told, Verification
+from .liveness_file import Action, Card, Next, Row, Told, Verification, read_liveness
+from .machine import Kind
 from .node_link import ask
-from .observe import load_profile, read_memory, slot_units
+from .observe import engine_answers, load_profile, read_memory, slot_units
 from .order import STARTING
 from .profile import POOLING, Profile
 from .published import reason_of
 from .slot_file import read_slot_file
 from .state_file import SlotState, stamp
-from .types import Layout, Mode, OnFailure, Reply, Request, SlotFault, ToldToEndFault, UnitState
+from .types import End, Layout, Mode, OnFailure, Phase, Reply, Request, SlotFault, ToldToEndFault, UnitState
 
-LOOK_S = 10.0
 KERNEL_S = 60.0
 METRICS_LIMIT_S = 5.0
 AGAIN_S = 300.0  # between two verifications, for example after one that gave way or could not begin
@@ -65,7 +67,8 @@ class Watched:
     answered: int = 0  # number of answered questions
     tells: bool = False  # whether its metrics show that it works
     reported: bool = False  # whether it was reported as wedged
-    closed: bool = False  # by the watchdog; it stays closed until somebody verifies it
+    closed: bool = False  # because it was wedged; it stays closed until somebody verifies it
+    silent: bool = False  # whether an engine elsewhere did not answer at the last look
 
     @property
     def name(self) -> str:
@@ -73,13 +76,26 @@ class Watched:
         return self.unit.name if self.single.replica is None else f"replica {self.single.replica} ({self.unit.name})"
 
 
+def _at_once(work: Callable[[], None]) -> None:
+    work()
+
+
 @dataclass
-class Watch:
-    """The watchdog of a slot: call `look` again and again. say: takes a line for the log."""
+class Controller:
+    """The controller of a slot: call `look` again and again.
+
+    say: takes a line for the log. aside: carries out what may take as long as a model loads, while looks go on; by
+    default at once. own: the effects for that; None: the same.
+    """
 
     fx: Effects
     layout: Layout
     say: Callable[[str], object]
+    aside: Callable[[Callable[[], None]], None] = _at_once
+    own: Effects | None = None
+    step: Step = field(default_factory=lambda: Step(Do.REST))
+    book: Book = field(default_factory=Book)
+    working: bool = False  # whether something is carried out aside
     engines: dict[str, Watched] = field(default_factory=dict)  # by invocation id
     profile: Profile | None = None  # the served profile
     verification: Verification | None = None
@@ -93,6 +109,14 @@ class Watch:
     _not_before: float = float("-inf")  # monotonic time before which no verification begins
     _unheard: int = 0  # successive looks without an answer from this host's own node service
     _lost: dict[str, CardFault] = field(default_factory=dict)  # lost cards, by PCI address
+    _chosen: str = ""  # what is to be served, and why
+    _by_hand: bool = False  # somebody started or stopped an engine by hand
+    _held: quarantine.Quarantine | None = None
+
+    def __post_init__(self) -> None:
+        # The pauses of a controller before this one go on. The file ends with the boot, and so does its clock.
+        told = read_liveness(self.fx, self.layout) or {}
+        self.book = book_of((told.get("next") or {}).get("book"))
 
     def look(self) -> None:
         """Look once and act on it. The report is written before an action and at the end."""
@@ -106,12 +130,144 @@ class Watch:
         self.wanted = bool(((front or {}).get("sentinel") or {}).get("verification_wanted_at"))
         for watched in self._open:
             self._sample(watched, front, settings)
+            self._await_remote(watched)
         if self.fx.clock.monotonic() - self._kernel_at >= KERNEL_S:
             self._read_kernel_log(profile)
         self._heed_node(profile)
-        if api.at_work(self.fx, self.layout) is None:
-            self._act(state, profile, settings)
+        if not self.working and api.at_work(self.fx, self.layout) is None:
+            self._check_ports()
+            state = self._close_dead(read_state(self.fx, self.layout))
+        view = self._view(state, profile, settings)
+        self.step = next_step(view)
         self._tell()
+        self._perform(self.step, profile, settings)
+        if not self.working:
+            self._publish()
+        self._tell()
+
+    def _view(self, state: SlotState | None, profile: Profile | None, settings: Liveness) -> View:
+        """Return everything that the next step follows from."""
+        fx, now = self.fx, self.fx.clock.monotonic()
+        busy = "this controller" if self.working else api.at_work(fx, self.layout) or ""
+        memory, held = read_memory(fx, self.layout), quarantine.read(fx, self.layout)
+        self._held = held
+        units = slot_units(fx, self.layout)[0]
+        if not self.working:
+            self.book = self._booked(memory, state, units)
+        starts = _stirring(units)
+        wedged = any(one.judged.verdict is Verdict.WEDGED and not one.reported for one in self.engines.values())
+        kind = Kind.NOTHING if busy else self._needed(units, starts)
+        due = self._may_verify(state, profile, settings)
+        return View(
+            now=now,
+            busy=busy,
+            lasting=held.published() if held is not None and held.reason else "",
+            lost=held.published() if held is not None and not held.reason else "",
+            needs=kind is not Kind.NOTHING,
+            anew=kind is Kind.SWITCH,
+            starts=bool(starts),
+            tries=self.book.tries,
+            rung=None if busy else self._rung(profile, anew=kind is Kind.SWITCH),
+            wedged=wedged,
+            policy=self._policy(settings, memory),
+            verify=due and self._verification_due(state, settings),
+            ask=profile is not None and state is not None and not kind_of(profile.engine.kind).remote,
+        )
+
+    def _close_dead(self, state: SlotState | None) -> SlotState | None:
+        """Close what is open for processes that are gone, and return the state after that."""
+        units = slot_units(self.fx, self.layout)[0]
+        # How one that is about to end does so tells whether somebody stopped it.
+        ends = any(unit.active == "deactivating" for unit in units)
+        why = "the process that was verified is gone"
+        if ends or not recover.without_the_dead(state, units, why):
+            return state
+        note = f"pid {os.getpid()} ({CONTROLLER}) since {self._now()}: closing what is gone"
+        try:
+            with self.fx.locks.hold(self.layout.lock_file, note, 0.0):
+                state, units = read_state(self.fx, self.layout), slot_units(self.fx, self.layout)[0]
+                for text in quarantine.look_back(self.fx, self.layout, state, units, api.new_switch_id(self._now())):
+                    self.say(text)
+                gone = recover.without_the_dead(state, units, why)
+                if state is not None and gone:
+                    FrontdoorLink(self.fx, self.layout).publish(state.fields | gone)
+        except (SlotFault, OSError) as error:
+            self.say(f"what is gone could not be closed: {error}")
+        return read_state(self.fx, self.layout)
+
+    def _booked(self, memory: Memory, state: SlotState | None, units: Sequence[UnitState]) -> Book:
+        """Return the book of failed tries: what is served and verified has none."""
+        said = memory.wanted
+        book = self.book.of("" if said is None else f"{said.profile} {said.at}")
+        passed = {} if state is None or state.phase != "serving" else state.passed
+        for unit in units:
+            if unit.name in book.tries and unit.settled and passed.get(unit.invocation_id):
+                book = book.passed(unit.name)
+        return book
+
+    def _leave(self, units: Sequence[UnitState], starts: Sequence[UnitState]) -> tuple[tuple[str, str], ...]:
+        """Return the engines that are left alone now, with their processes: they pause, or systemd starts them."""
+        paused = self.book.paused(self.fx.clock.monotonic())
+        return (
+            *((unit, tries.invocation) for unit, tries in paused.items()),
+            *((unit.name, unit.invocation_id) for unit in starts),
+        )
+
+    def _needed(self, units: Sequence[UnitState], starts: Sequence[UnitState]) -> Kind:
+        """Return what is to be done now to serve what is wanted."""
+        request = self._request(CONTROLLER, mode=Mode.BOOT, leave=self._leave(units, starts))
+        predicted = predict(self.fx, self.layout, request)
+        self._chosen, self._by_hand = predicted.chosen, predicted.tell
+        if predicted.failure is not None:
+            self.say(f"not settled: {predicted.failure.message}")
+            return Kind.NOTHING if "" in self.book.paused(self.fx.clock.monotonic()) else Kind.VERIFY
+        return predicted.plan.kind
+
+    def _policy(self, settings: Liveness, memory: Memory) -> Policy:
+        """Return what to do about a wedged engine. One that no restart cures is closed."""
+        restarts = settings.policy is Policy.RESTART
+        again = not restarts or liveness.may_restart(memory.attempts, self.fx.clock.now())
+        return settings.policy if again else Policy.CLOSE
+
+    def _may_verify(self, state: SlotState | None, profile: Profile | None, settings: Liveness) -> bool:
+        idle = all(one.judged.verdict is Verdict.IDLE and one.question is None for one in self._open)
+        if profile is not None and kind_of(profile.engine.kind).remote:
+            # It tells nothing about its requests, and the canary is one of many.
+            idle = not any(one.silent for one in self._open)
+        return bool(self._open) and idle and profile is not None and state is not None and state.verified
+
+    def _perform(self, step: Step, profile: Profile | None, settings: Liveness) -> None:
+        if step.do is Do.SETTLE:
+            units = slot_units(self.fx, self.layout)[0]
+            starts = _stirring(units)
+            self._settle(self._request(CONTROLLER, mode=Mode.BOOT, leave=self._leave(units, starts)))
+        elif step.do is Do.VERIFY and profile is not None:
+            self._aside(lambda: self._verify(profile, settings))
+        elif step.do is Do.ASK:
+            self._ask(settings)
+        elif step.do in (Do.REPORT, Do.CLOSE, Do.RESTART):
+            for watched in self.engines.values():
+                if watched.judged.verdict is Verdict.WEDGED and not watched.reported:
+                    watched.reported = True
+                    self._on_wedged(watched, Policy(str(step.do)), settings)
+        elif step.do in (Do.REBIND, Do.REBOOT, Do.QUARANTINE):
+            named = profile or self._named(self._held)
+            if named is not None:
+                self._take(Rung(str(step.do)), named)
+
+    def _aside(self, work: Callable[[], None]) -> None:
+        """Carry out what may take as long as a model loads. One at a time."""
+
+        def whole() -> None:
+            try:
+                work()
+            except (SlotFault, OSError) as error:
+                self.say(f"that failed, and is tried again: {error}")
+            finally:
+                self.working = False
+
+        self.working = True
+        self.aside(whole)
 
     @property
     def _settings(self) -> Liveness:
@@ -245,6 +401,32 @@ class Watch:
             if fault.lost:
                 self._lost[fault.card] = fault
 
+    def _await_remote(self, watched: Watched) -> None:
+        """An engine elsewhere may come back as another one, so it is verified again when it answers again."""
+        engine = watched.single.engine
+        if not kind_of(engine.kind).remote:
+            return
+        silent = not engine_answers(self.fx, engine.backend_url)
+        if watched.silent and not silent:
+            self.say(f"{watched.name} answers again, and is verified again")
+            self.suspect, self._not_before = True, float("-inf")
+        watched.silent = silent
+
+    def _check_ports(self) -> None:
+        """Close an engine that shares its port: the kernel gives a part of the connections to the other process."""
+        for watched in self._open:
+            others = strangers.on_port(self.fx, watched.single)
+            if others:
+                self.say(f"{watched.name} shares its port: {strangers.named(others)}")
+                self._close(watched, "the port of the engine is shared with a process that was not verified")
+
+    def _due(self) -> str | None:
+        """Return when the next step is due (ISO 8601, UTC); None if only an event leads to another one."""
+        if self.step.at is None:
+            return None
+        left = timedelta(seconds=max(0.0, self.step.at - self.fx.clock.monotonic()))
+        return stamp(self.fx.clock.now() + left)
+
     def _cards(self, profile: Profile) -> dict[str, str]:
         """Return the PCI addresses of the profile's cards by their device files."""
         nodes = (node for single in profile.singles for node in strangers.cards_of(self.fx, single))
@@ -255,25 +437,6 @@ class Watch:
 
     # Acting
 
-    def _act(self, state: SlotState | None, profile: Profile | None, settings: Liveness) -> None:
-        held = quarantine.read(self.fx, self.layout)
-        if held is not None and held.reason:
-            return
-        if self._climb(profile, held):
-            return
-        wedged = [watched for watched in self.engines.values() if watched.judged.verdict is Verdict.WEDGED]
-        for watched in wedged:
-            if not watched.reported:
-                watched.reported = True
-                self._on_wedged(watched, settings)
-        if profile is None or state is None or kind_of(profile.engine.kind).remote:
-            return
-        idle = all(one.judged.verdict is Verdict.IDLE and one.question is None for one in self._open)
-        if self._open and idle and state.verified and self._verification_due(state, settings):
-            self._verify(profile, settings)
-        else:
-            self._ask(settings)
-
     def _ask(self, settings: Liveness) -> None:
         """Request one token from each engine that serves no client and was not seen to work for a while."""
         now = self.fx.clock.monotonic()
@@ -283,37 +446,63 @@ class Watch:
                 # The verdict comes before this limit: a request that was given up has no answer.
                 one.question = _question(self.fx, one.single, 2 * settings.patience_s)
 
-    def _on_wedged(self, watched: Watched, settings: Liveness) -> None:
+    def _on_wedged(self, watched: Watched, policy: Policy, settings: Liveness) -> None:
         reason = (
             f"{watched.name} is wedged: requests wait, and nothing has moved for {watched.judged.flat_s:.0f} s, "
             f"while it answers /health"
         )
-        policy = settings.policy
-        if policy is Policy.RESTART and not liveness.may_restart(
-            read_memory(self.fx, self.layout).attempts, self.fx.clock.now()
-        ):
-            policy = Policy.CLOSE
+        if policy is not settings.policy:
             reason += f"; it was restarted {liveness.RESTARTS} times within an hour, so it is closed now"
         self._did(str(policy), reason, watched)
         if policy is Policy.CLOSE:
-            self._close(watched, f"the engine is wedged since {watched.since}; `b70ctl verify` asks it again")
+            why = f"the engine is wedged since {watched.since}; `b70ctl verify` asks it again"
+            watched.closed = self._close(watched, why)
+            watched.reported = watched.closed
+            if watched.closed:
+                now = self.fx.clock.monotonic()
+                self.book = self.book.failed(watched.unit.name, why, now, watched.unit.invocation_id, held=True)
         elif policy is Policy.RESTART:
-            wanted = self._request(mode=Mode.RECOVER, wedged=(watched.unit.invocation_id,), why=reason)
-            self._settle(wanted)
+            self._settle(self._request(WATCHDOG, mode=Mode.RECOVER, wedged=(watched.unit.invocation_id,), why=reason))
 
-    def _request(self, **fields: Any) -> Request:
+    def _request(self, who: str, **fields: Any) -> Request:
         return Request(
             slot=self.layout.slot,
             drain_timeout_s=0.0,
             switch_id=api.new_switch_id(self._now()),
-            who=WATCHDOG,
+            who=who,
             **fields,
         )
 
     def _settle(self, request: Request) -> None:
-        result = api.switch(self.fx, self.layout, request)
-        self.say(str(result["msg"]))
-        self._came_of(str(result["outcome"]))
+        """Bring what is seen to what is wanted, and book each engine's success or failure."""
+
+        def work() -> None:
+            outcome: Outcome | None = None
+            for outcome in api.settle(self.own or self.fx, self.layout, request):
+                self._note(outcome)
+            if outcome is not None and request.who == WATCHDOG:
+                self._came_of(str(outcome.end))
+
+        self._aside(work)
+
+    def _note(self, outcome: Outcome) -> None:
+        failed = outcome.failures and not outcome.failures[-1].told
+        if outcome.failures or outcome.changed:
+            self.say(api.message(self.layout, outcome))
+        if outcome.failures and outcome.failures[0].phase is Phase.LOCK:
+            return
+        units = outcome.units or outcome.seen.target_units or ("",)
+        try:
+            left = {unit.name: unit.invocation_id for unit in slot_units(self.fx, self.layout)[0]}
+        except SlotFault:
+            left = {}
+        now, reason = self.fx.clock.monotonic(), reason_of(outcome.failures)
+        for unit in units:
+            again = failed and outcome.end is not End.ROLLED_BACK
+            if again:
+                self.book = self.book.failed(unit, reason, now, left.get(unit, ""))
+            else:
+                self.book = self.book.passed(unit).passed("")
 
     def _came_of(self, outcome: str) -> None:
         if self.action is not None:
@@ -340,9 +529,9 @@ class Watch:
         except OSError as error:
             self.say(f"that could not be written to the journal: {error}")
 
-    def _close(self, watched: Watched, reason: str) -> None:
-        """Close the frontdoor for this process, if it is still the one that is served."""
-        note = f"pid {os.getpid()} ({WATCHDOG}) since {self._now()}: closing a wedged engine"
+    def _close(self, watched: Watched, reason: str) -> bool:
+        """Close the frontdoor for this process. Return whether it was the one that is served, and is closed now."""
+        note = f"pid {os.getpid()} ({WATCHDOG}) since {self._now()}: closing an engine"
         try:
             with self.fx.locks.hold(self.layout.lock_file, note, 0.0):
                 state = read_state(self.fx, self.layout)
@@ -350,33 +539,35 @@ class Watch:
                 gone = {} if state is None else replicas.without_the_dead(state, live, reason, reason)
                 if state is not None and gone:
                     FrontdoorLink(self.fx, self.layout).publish(state.fields | gone)
-                    watched.closed = True
+                    return True
         except (SlotFault, OSError) as error:
-            watched.reported = False
             self.say(f"the frontdoor could not be closed: {error}")
+        return False
 
     # The canary while idle
 
-    def _verification_due(self, state: SlotState, settings: Liveness) -> bool:
+    def _verification_due(self, state: SlotState | None, settings: Liveness) -> bool:
         if self.fx.clock.monotonic() < self._not_before:
             return False
-        return (
-            self.suspect or self.wanted or liveness.due(settings.verify_every_s, state.verified_at, self.fx.clock.now())
-        )
+        last = None if state is None else state.verified_at
+        return self.suspect or self.wanted or liveness.due(settings.verify_every_s, last, self.fx.clock.now())
 
     def _verify(self, profile: Profile, settings: Liveness) -> None:
         """Run the canary on the idle engines that are served, in the transaction of `b70ctl verify`."""
         self._not_before = self.fx.clock.monotonic() + AGAIN_S
         why = "a card had a fault" if self.suspect else "streams call for it" if self.wanted else "it was time"
+        remote = kind_of(profile.engine.kind).remote
         wanted = self._request(
+            WATCHDOG,
             profile=profile.name,
             recheck=True,
-            while_idle=True,
-            on_failure=_ON_FAILURE[settings.policy],
+            while_idle=not remote,
+            # An engine elsewhere may have become another one, which nobody has verified.
+            on_failure=OnFailure.ROLLBACK if remote else _ON_FAILURE[settings.policy],
             why=f"a canary while nobody is served: {why}",
         )
         begun = self._now()
-        outcome = Driver(self.fx, self.layout, wanted).run()
+        outcome = Driver(self.own or self.fx, self.layout, wanted).run()
         if not outcome.failures:
             self.suspect = False
             self.verification = Verification(self._now(), True)
@@ -395,41 +586,31 @@ class Watch:
 
     # The ladder
 
-    def _climb(self, profile: Profile | None, held: quarantine.Quarantine | None) -> bool:
-        """Take the next rung for a lost card whose engine does no work. Return whether there was a rung."""
-        wedged = tuple(key for key, one in self.engines.items() if one.judged.verdict is Verdict.WEDGED)
+    def _rung(self, profile: Profile | None, *, anew: bool) -> Rung | None:
+        """Return the next rung for a lost card whose engine does no work; None if there is none."""
+        held = self._held
+        wedged = any(one.judged.verdict is Verdict.WEDGED for one in self.engines.values())
         # The engine died of the lost card, and the slot could not restart it. One that a person stopped stays down.
-        given_up = held is not None and held.slot == self.layout.slot and self._gave_up(held)
+        given_up = anew and held is not None and not held.reason and held.slot == self.layout.slot
         named = profile or self._named(held)
         if named is None or not (given_up or (self._lost and wedged)):
-            return False
+            return None
         last = _read_climb(self.fx, self.layout)
-        rung = liveness.next_rung(named.liveness.device_loss, last, self.fx.clock.now())
-        if rung is None:
-            return False
-        line = next((fault.line for fault in self._lost.values()), held.line if held is not None else "")
-        self._take(rung, named, wedged, line, held)
-        return True
-
-    def _gave_up(self, held: quarantine.Quarantine) -> bool:
-        return recover.brought_back(read_memory(self.fx, self.layout), held) is not None
+        return liveness.next_rung(named.liveness.device_loss, last, self.fx.clock.now())
 
     def _named(self, held: quarantine.Quarantine | None) -> Profile | None:
         with suppress(SlotFault, OSError):
             return None if held is None or held.profile is None else load_profile(self.fx, self.layout, held.profile)
         return None
 
-    def _take(
-        self,
-        rung: Rung,
-        profile: Profile,
-        wedged: tuple[str, ...],
-        line: str,
-        held: quarantine.Quarantine | None,
-    ) -> None:
+    def _take(self, rung: Rung, profile: Profile) -> None:
+        held = self._held
+        wedged = tuple(key for key, one in self.engines.items() if one.judged.verdict is Verdict.WEDGED)
+        line = next((fault.line for fault in self._lost.values()), held.line if held is not None else "")
         self._read_kernel_log(profile)  # its lines about this may be newer than the last look
         self._did(str(rung), f"a card of {profile.name} is lost")
         wanted = self._request(
+            WATCHDOG,
             mode=Mode.RECOVER,
             wedged=wedged,
             rebind=True,
@@ -453,6 +634,30 @@ class Watch:
             self.say(str(api.isolate(self.fx, self.layout, WATCHDOG, reason)["msg"]))
 
     # Telling
+
+    def _publish(self) -> None:
+        """Tell clients why nothing is served, and when that is tried again: there is always a state file."""
+        state = read_state(self.fx, self.layout)
+        # What is at work tells what it does, and why it failed.
+        busy = self.step.why == BUSY or api.at_work(self.fx, self.layout) is not None
+        if busy or (state is not None and state.open):
+            return
+        told = "" if state is None or self._by_hand else state.reason
+        why = self.step.why or told or self._chosen
+        at, left = self._due(), (self.step.at or 0.0) - self.fx.clock.monotonic()
+        if at is not None:
+            why += f"; the next try is at {at}"
+        known = {} if state is None else {**state.fields, "switch": None}
+        phase = "failed" if self.step.why else "stopped" if state is None or self._by_hand else state.phase
+        if not why or (state is not None and (state.reason, state.phase) == (why, phase)):
+            return
+        later = None if at is None else max(1, round(left))
+        try:
+            FrontdoorLink(self.fx, self.layout).publish(
+                {**known, "phase": phase, "open": False, "verified": False, "reason": why, "retry_after_s": later}
+            )
+        except (SlotFault, OSError) as error:
+            self.say(f"clients can't be told why nothing is served: {error}")
 
     def _card_rows(self) -> tuple[Card, ...]:
         nodes = {} if self.profile is None else self._cards(self.profile)
@@ -485,6 +690,7 @@ class Watch:
             action=self.action,
             counts=self.counts,
             cards=self._card_rows(),
+            next=Next(self._chosen, str(self.step.do), self.step.why, self._due(), self.book.as_dict()),
         )
         try:
             self.fx.files.write(self.layout.liveness_file, told.to_json())
@@ -492,17 +698,25 @@ class Watch:
             self.say(f"what is seen can't be told: {error}")
 
 
-def run(fx: Effects, layout: Layout, say: Callable[[str], object], told: Callable[[], bool]) -> None:
-    """Look until told to stop, or until its own files change: systemd then starts the new version."""
-    watch = Watch(fx, layout, say)
-    begun = _program(fx)
+def run(controller: Controller, told: Callable[[], bool], wait: Callable[[float], object]) -> None:
+    """Look until told to stop, or until its own files change: systemd then starts the new version.
+
+    wait: takes seconds, and returns earlier if something has happened.
+    """
+    fx, begun = controller.fx, _program(controller.fx)
     with suppress(ToldToEndFault):
-        while not told() and _program(fx) == begun:
+        while not told() and (controller.working or _program(fx) == begun):
             try:
-                watch.look()
+                controller.look()
             except (SlotFault, OSError) as error:
-                say(f"this look failed, the next one follows: {error}")
-            fx.clock.sleep(LOOK_S)
+                controller.say(f"this look failed, the next one follows: {error}")
+            due = controller.step.at
+            wait(LOOK_S if due is None else min(LOOK_S, max(0.1, due - fx.clock.monotonic())))
+
+
+def _stirring(units: Sequence[UnitState]) -> tuple[UnitState, ...]:
+    """Return the units that systemd is about to start again, or that are about to end: they are awaited."""
+    return tuple(unit for unit in units if unit.sub == "auto-restart" or unit.active == "deactivating")
 
 
 def _reason(one: Watched) -> str:
