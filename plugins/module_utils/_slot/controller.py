@@ -20,6 +20,7 @@ from .liveness import Policy, Rung
 FIRST_PAUSE_S = 15.0
 LONGEST_PAUSE_S = 600.0
 BUSY = "a switch is at work"
+STARTS = "systemd starts the engine again"
 LOOK_S = 10.0  # between two looks, unless something happens
 
 
@@ -149,7 +150,7 @@ def next_step(view: View) -> Step:
         return Step(Do.SETTLE)
     do = Do.VERIFY if view.verify else Do.ASK if view.ask else Do.REST
     if not view.tries:
-        return Step(do, "systemd starts the engine again" if view.starts else "")
+        return Step(do, STARTS if view.starts else "")
     first = min(view.tries.values(), key=lambda tries: tries.due)
     if first.held:
         return Step(do, first.reason)

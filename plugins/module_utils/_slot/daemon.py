@@ -21,7 +21,7 @@ from typing import Any
 
 from . import api, liveness, pooling, quarantine, recover, replicas, strangers
 from . import canary as canaries
-from .controller import BUSY, LOOK_S, Book, Do, Step, View, book_of, next_step
+from .controller import BUSY, LOOK_S, STARTS, Book, Do, Step, View, book_of, next_step
 from .driver import Driver, Outcome, predict
 from .effects import Effects
 from .frontdoor import FrontdoorLink, read_state
@@ -643,7 +643,8 @@ class Controller:
         if busy or (state is not None and state.open):
             return
         told = "" if state is None or self._by_hand else state.reason
-        why = self.step.why or told or self._chosen
+        # Why an engine ended says more than that it starts again.
+        why = (told or self.step.why if self.step.why == STARTS else self.step.why or told) or self._chosen
         at, left = self._due(), (self.step.at or 0.0) - self.fx.clock.monotonic()
         if at is not None:
             why += f"; the next try is at {at}"
