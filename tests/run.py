@@ -167,7 +167,11 @@ STEPS: dict[str, Step] = {
     "fresh": Step(
         RELEASE,
         (
-            pytest("fresh", "-n2", "-m", "not lab and not scenario", "tests/unit", "tests/lab", FRESH, limit_s=2400),
+            pytest(
+                "fresh",
+                *("-n2", "-m", "not lab and not scenario", "tests/unit", "tests/lab", f"--ignore={HEALING}", FRESH),
+                limit_s=2400,
+            ),
             pytest("fresh-healing", "-n2", HEALING, FRESH, env=["B70_SEQUENCES=10000"], limit_s=5400),
         ),
         covers=("plugins", "roles/profiles", "tests/unit", "tests/lab/engine"),

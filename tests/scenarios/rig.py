@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.controller import BUSY, STARTS
 from labkit import hosts
 from labkit.layout import Lab, State, read_pid
 from machine import wait_for
@@ -259,7 +260,7 @@ class Rig:
             found = self._next()
             if found is not None and looked and found[0] != looked:
                 do, why = found[1]["do"], found[1]["why"]
-                if do in ("rest", "ask") and why not in ("a switch is at work", "systemd starts the engine again"):
+                if do in ("rest", "ask") and why not in (BUSY, STARTS):
                     return True
             if time.monotonic() - asked > 1.0:
                 # It looks at once when it is told to, else every ten seconds.

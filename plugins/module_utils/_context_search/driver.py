@@ -107,10 +107,10 @@ class Search(Driver):
                 f"the engine of {self.profile.name} works on {most} sequences at once, so {wanted} never fill its "
                 f"cache together; set engine.settings.max_num_seqs to {wanted} or more, or search for {most} at most"
             )
-        seen, plan, failure, *_more = predict(self._fx, self._run.layout, self._run.request)
-        if failure is not None:
-            raise SlotFault(describe(failure))
-        _check_way_back(self._fx, seen, plan)
+        found = predict(self._fx, self._run.layout, self._run.request)
+        if found.failure is not None:
+            raise SlotFault(describe(found.failure))
+        _check_way_back(self._fx, found.seen, found.plan)
 
     def _guard(self, run: Run) -> None:
         settle.guard(run)

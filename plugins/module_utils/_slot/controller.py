@@ -103,10 +103,9 @@ class View:
     now: monotonic seconds. busy: who holds the slot's lock, empty if nobody does. lasting: why the host serves nothing
     until a person ends that, such as a quarantine; lost: the same of a quarantine that lets engines be verified which
     systemd starts again, and none be started. needs: whether something is to be done to serve what is wanted, apart
-    from what is paused; anew: whether that starts an engine. starts:
-    whether systemd starts an engine again by itself. rung: the next one after a lost card. wedged: whether an engine
-    is, and was not dealt with; policy: what to do about that, or about a failed canary. verify, ask: whether that is
-    due. tries: those that failed, by unit.
+    from what is paused; anew: whether that starts an engine. starts: whether systemd starts an engine again by itself.
+    tries: those that failed, by unit. rung: the next one after a lost card. wedged: whether an engine is, and was not
+    dealt with; policy: what to do about that. verify, ask: whether that is due.
     """
 
     now: float

@@ -112,6 +112,7 @@ class Controller:
     _chosen: str = ""  # what is to be served, and why
     _by_hand: bool = False  # somebody started or stopped an engine by hand
     _held: quarantine.Quarantine | None = None
+    _left: tuple[tuple[str, str], ...] = ()  # the engines that are left alone now, with their processes
 
     def __post_init__(self) -> None:
         # The pauses of a controller before this one go on. The file ends with the boot, and so does its clock.
@@ -134,10 +135,12 @@ class Controller:
         if self.fx.clock.monotonic() - self._kernel_at >= KERNEL_S:
             self._read_kernel_log(profile)
         self._heed_node(profile)
-        if not self.working and api.at_work(self.fx, self.layout) is None:
+        units = slot_units(self.fx, self.layout)[0]
+        busy = "this controller" if self.working else api.at_work(self.fx, self.layout) or ""
+        if not busy:
             self._check_ports()
-            state = self._close_dead(read_state(self.fx, self.layout))
-        view = self._view(state, profile, settings)
+            state = self._close_dead(read_state(self.fx, self.layout), units)
+        view = self._view(state, profile, settings, units, busy)
         self.step = next_step(view)
         self._tell()
         self._perform(self.step, profile, settings)
@@ -145,18 +148,24 @@ class Controller:
             self._publish()
         self._tell()
 
-    def _view(self, state: SlotState | None, profile: Profile | None, settings: Liveness) -> View:
+    def _view(
+        self,
+        state: SlotState | None,
+        profile: Profile | None,
+        settings: Liveness,
+        units: Sequence[UnitState],
+        busy: str,
+    ) -> View:
         """Return everything that the next step follows from."""
         fx, now = self.fx, self.fx.clock.monotonic()
-        busy = "this controller" if self.working else api.at_work(fx, self.layout) or ""
         memory, held = read_memory(fx, self.layout), quarantine.read(fx, self.layout)
         self._held = held
-        units = slot_units(fx, self.layout)[0]
         if not self.working:
             self.book = self._booked(memory, state, units)
         starts = _stirring(units)
         wedged = any(one.judged.verdict is Verdict.WEDGED and not one.reported for one in self.engines.values())
-        kind = Kind.NOTHING if busy else self._needed(units, starts)
+        self._left = self._leave(starts)
+        kind = Kind.NOTHING if busy else self._needed()
         due = self._may_verify(state, profile, settings)
         return View(
             now=now,
@@ -174,9 +183,8 @@ class Controller:
             ask=profile is not None and state is not None and not kind_of(profile.engine.kind).remote,
         )
 
-    def _close_dead(self, state: SlotState | None) -> SlotState | None:
+    def _close_dead(self, state: SlotState | None, units: Sequence[UnitState]) -> SlotState | None:
         """Close what is open for processes that are gone, and return the state after that."""
-        units = slot_units(self.fx, self.layout)[0]
         # How one that is about to end does so tells whether somebody stopped it.
         ends = any(unit.active == "deactivating" for unit in units)
         why = "the process that was verified is gone"
@@ -205,7 +213,7 @@ class Controller:
                 book = book.passed(unit.name)
         return book
 
-    def _leave(self, units: Sequence[UnitState], starts: Sequence[UnitState]) -> tuple[tuple[str, str], ...]:
+    def _leave(self, starts: Sequence[UnitState]) -> tuple[tuple[str, str], ...]:
         """Return the engines that are left alone now, with their processes: they pause, or systemd starts them."""
         paused = self.book.paused(self.fx.clock.monotonic())
         return (
@@ -213,9 +221,9 @@ class Controller:
             *((unit.name, unit.invocation_id) for unit in starts),
         )
 
-    def _needed(self, units: Sequence[UnitState], starts: Sequence[UnitState]) -> Kind:
+    def _needed(self) -> Kind:
         """Return what is to be done now to serve what is wanted."""
-        request = self._request(CONTROLLER, mode=Mode.BOOT, leave=self._leave(units, starts))
+        request = self._request(CONTROLLER, mode=Mode.BOOT, leave=self._left)
         predicted = predict(self.fx, self.layout, request)
         self._chosen, self._by_hand = predicted.chosen, predicted.tell
         if predicted.failure is not None:
@@ -238,9 +246,7 @@ class Controller:
 
     def _perform(self, step: Step, profile: Profile | None, settings: Liveness) -> None:
         if step.do is Do.SETTLE:
-            units = slot_units(self.fx, self.layout)[0]
-            starts = _stirring(units)
-            self._settle(self._request(CONTROLLER, mode=Mode.BOOT, leave=self._leave(units, starts)))
+            self._settle(self._request(CONTROLLER, mode=Mode.BOOT, leave=self._left))
         elif step.do is Do.VERIFY and profile is not None:
             self._aside(lambda: self._verify(profile, settings))
         elif step.do is Do.ASK:
@@ -644,7 +650,8 @@ class Controller:
             return
         told = "" if state is None or self._by_hand else state.reason
         # Why an engine ended says more than that it starts again.
-        why = (told or self.step.why if self.step.why == STARTS else self.step.why or told) or self._chosen
+        first, second = (told, STARTS) if self.step.why == STARTS else (self.step.why, told)
+        why = first or second or self._chosen
         at, left = self._due(), (self.step.at or 0.0) - self.fx.clock.monotonic()
         if at is not None:
             why += f"; the next try is at {at}"

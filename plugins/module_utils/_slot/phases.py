@@ -18,7 +18,7 @@ from .progress import engine_hint
 from .rendering import committed, put_in_place
 from .run import EngineRun, Load, Run
 from .symptoms import diagnose
-from .types import CardMemory, Direction, Holder, Mode, SlotFault, UnitState
+from .types import CardMemory, Direction, Holder, SlotFault, UnitState
 from .unit_checks import came_up, healthy, is_down, stayed_up
 
 ALIVE_LIMIT_S = 90.0
@@ -78,14 +78,11 @@ def _to_stop(run: Run) -> tuple[UnitState, ...]:
         return run.fx.units.show(run.seen.target_units)
     if run.partial:
         return run.fx.units.show([single.unit for single in run.singles])
-    if run.spares:
-        units, legacy = slot_units(run.fx, run.layout)
-        return tuple(unit for unit in (*legacy, *units) if unit.name not in run.profile.units)
-    if run.request.mode is not Mode.SWITCH and run.request.active:
-        # What starts at boot is what is wanted.
-        units, legacy = slot_units(run.fx, run.layout)
-        return (*legacy, *units)
-    return disable_all(run)
+    if run.sets_boot and not run.spares:
+        return disable_all(run)
+    units, legacy = slot_units(run.fx, run.layout)
+    keep = run.profile.units if run.spares else ()
+    return tuple(unit for unit in (*legacy, *units) if unit.name not in keep)
 
 
 def disable_all(run: Run) -> tuple[UnitState, ...]:

@@ -197,6 +197,11 @@ class Run:
         return self.direction is Direction.BACK or self.request.mode is not Mode.SWITCH
 
     @property
+    def sets_boot(self) -> bool:
+        """Whether the run disables units before it stops them. If nobody asked for it, what boots is what is wanted."""
+        return self.request.mode is Mode.SWITCH or not self.request.active
+
+    @property
     def rechecking(self) -> bool:
         """Whether an engine is verified again while it serves."""
         return self.plan.kind is Kind.RECHECK and self.direction is Direction.FORWARD

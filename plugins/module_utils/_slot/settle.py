@@ -228,9 +228,7 @@ def drain(run: Run) -> None:
     left = run.front.drain(run.request.drain_timeout_s, places) if places or not run.spares else 0
     if left:
         run.warn(f"{left} generations still ran after {run.request.drain_timeout_s:g} s of draining and were ended")
-    # If nobody asked for this run, what starts at boot is what is wanted.
-    asked = run.request.mode is Mode.SWITCH or not run.request.active
-    if asked and run.direction is Direction.FORWARD and not run.rolling and not run.spares:
+    if run.sets_boot and run.direction is Direction.FORWARD and not run.rolling and not run.spares:
         disable_all(run)
 
 

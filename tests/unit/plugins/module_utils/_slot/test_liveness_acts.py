@@ -514,6 +514,13 @@ def mend(slot):
     slot.host.unit("a").fault = ""
 
 
+def serve_after_rebinding(slot):
+    """The card is back once its driver is bound anew."""
+    lose(slot)
+    slot.host.bound_anew = lambda _address: mend(slot)
+    slot.until(lambda: slot.host.open)
+
+
 def test_without_the_policy_a_lost_card_is_left_to_the_quarantine():
     slot = watching(cards=1)
     lose(slot)
@@ -524,9 +531,7 @@ def test_without_the_policy_a_lost_card_is_left_to_the_quarantine():
 
 def test_the_driver_is_bound_anew_while_the_engine_is_down():
     slot = watching(cards=1, device_loss="rebind")
-    lose(slot)
-    slot.host.bound_anew = lambda _address: mend(slot)
-    slot.until(lambda: slot.host.open)
+    serve_after_rebinding(slot)
     assert [change for change in slot.host.mutations if "bind" in change] == [
         "unbind 0000:03:00.0",
         "bind 0000:03:00.0",
@@ -540,9 +545,7 @@ def test_only_the_driver_of_the_lost_card_is_bound_anew():
     slot.looks(7)
     # It was told after the last look at the kernel's log.
     slot.host.kernel_lines = (*slot.host.kernel_lines, WEDGED.replace("0000:03", "0000:04"))
-    lose(slot)
-    slot.host.bound_anew = lambda _address: mend(slot)
-    slot.until(lambda: slot.host.open)
+    serve_after_rebinding(slot)
     assert [change for change in slot.host.mutations if "bind" in change] == [
         "unbind 0000:04:00.0",
         "bind 0000:04:00.0",
@@ -552,9 +555,7 @@ def test_only_the_driver_of_the_lost_card_is_bound_anew():
 
 def test_the_driver_of_all_cards_is_bound_anew_where_nobody_knows_which_is_lost():
     slot = watching(cards=2, device_loss="rebind")
-    lose(slot)
-    slot.host.bound_anew = lambda _address: mend(slot)
-    slot.until(lambda: slot.host.open)
+    serve_after_rebinding(slot)
     assert [change for change in slot.host.mutations if change.startswith("bind")] == [
         "bind 0000:03:00.0",
         "bind 0000:04:00.0",
