@@ -9,7 +9,7 @@ import getpass
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -101,27 +101,16 @@ def switch(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
     if request.mode is Mode.SWITCH:
         return _told(fx, layout, Driver(fx, layout, request).run())
     result: dict[str, Any] = {}
-    for outcome in settle(fx, layout, request):
-        if not result or (not result["failed"] and outcome.end is not End.UNCHANGED):
-            result = _told(fx, layout, outcome)
-    return result
-
-
-def settle(fx: Effects, layout: Layout, request: Request) -> Iterator[Outcome]:
-    """Settle the slot, of several engines one after the other, and yield the outcome of each run."""
-    left = request
+    left, settled = request, set[str]()
     while True:
         outcome = Driver(fx, layout, left).run()
-        yield outcome
-        if not _goes_on(outcome):
-            return
+        if not result or (not result["failed"] and outcome.end is not End.UNCHANGED):
+            result = _told(fx, layout, outcome)
+        told = any(failure.told for failure in outcome.failures)
+        if told or outcome.end is End.INTERRUPTED or settled.issuperset(outcome.units):
+            return result
+        settled.update(outcome.units)
         left = replace(left, leave=(*left.leave, *outcome.processes), switch_id=new_switch_id(stamp(fx.clock.now())))
-
-
-def _goes_on(outcome: Outcome) -> bool:
-    """May there be more engines to settle?"""
-    told = any(failure.told for failure in outcome.failures)
-    return bool(outcome.units) and not told and outcome.end is not End.INTERRUPTED
 
 
 def _told(fx: Effects, layout: Layout, outcome: Outcome) -> dict[str, Any]:

@@ -226,9 +226,13 @@ class Controller:
         request = self._request(CONTROLLER, mode=Mode.BOOT, leave=self._left)
         predicted = predict(self.fx, self.layout, request)
         self._chosen, self._by_hand = predicted.chosen, predicted.tell
+        paused = "" in self.book.paused(self.fx.clock.monotonic())
         if predicted.failure is not None:
             self.say(f"not settled: {predicted.failure.message}")
-            return Kind.NOTHING if "" in self.book.paused(self.fx.clock.monotonic()) else Kind.VERIFY
+            return Kind.NOTHING if paused else Kind.VERIFY
+        if predicted.plan.kind is Kind.FINISH:
+            return Kind.NOTHING if paused else Kind.FINISH
+        self.book = self.book.passed("")
         return predicted.plan.kind
 
     def _policy(self, settings: Liveness, memory: Memory) -> Policy:
@@ -480,13 +484,12 @@ class Controller:
         )
 
     def _settle(self, request: Request) -> None:
-        """Bring what is seen to what is wanted, and book each engine's success or failure."""
+        """Bring what is seen closer to what is wanted, of several engines one, and book what failed."""
 
         def work() -> None:
-            outcome: Outcome | None = None
-            for outcome in api.settle(self.own or self.fx, self.layout, request):
-                self._note(outcome)
-            if outcome is not None and request.who == WATCHDOG:
+            outcome = Driver(self.own or self.fx, self.layout, request).run()
+            self._note(outcome)
+            if request.who == WATCHDOG:
                 self._came_of(str(outcome.end))
 
         self._aside(work)
@@ -497,18 +500,19 @@ class Controller:
             self.say(api.message(self.layout, outcome))
         if outcome.failures and outcome.failures[0].phase is Phase.LOCK:
             return
-        units = outcome.units or outcome.seen.target_units or ("",)
+        now = self.fx.clock.monotonic()
+        if not failed or outcome.end is End.ROLLED_BACK:
+            # The next look strikes out the tries of what is as wanted by then, and of nothing else.
+            if outcome.plan.kind is Kind.FINISH:
+                self.book = self.book.failed("", "what is served could not be recorded", now)
+            return
         try:
             left = {unit.name: unit.invocation_id for unit in slot_units(self.fx, self.layout)[0]}
         except SlotFault:
             left = {}
-        now, reason = self.fx.clock.monotonic(), reason_of(outcome.failures)
-        for unit in units:
-            again = failed and outcome.end is not End.ROLLED_BACK
-            if again:
-                self.book = self.book.failed(unit, reason, now, left.get(unit, ""))
-            else:
-                self.book = self.book.passed(unit).passed("")
+        reason = reason_of(outcome.failures)
+        for unit in outcome.units or outcome.seen.target_units or ("",):
+            self.book = self.book.failed(unit, reason, now, left.get(unit, ""))
 
     def _came_of(self, outcome: str) -> None:
         if self.action is not None:

@@ -31,7 +31,7 @@ def write(run: Bench, **changes: Any) -> None:
     """The file as the watchdog writes it."""
     told = {"schema": 1, "at": AT, "slot": "main", "profile": "tiny-a", "policy": "report"}
     told |= {"engines": [engine("wedged")], "verification": None, "action": None}
-    told |= {"counts": counts(), "cards": [], **changes}
+    told |= {"counts": counts(), "cards": [], "next": None, **changes}
     jsonschema.validate(told, json.loads(SCHEMA.read_text()))
     Path(run.state_path).with_name("liveness.json").write_text(json.dumps(told))
 

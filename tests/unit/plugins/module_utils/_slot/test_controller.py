@@ -330,6 +330,18 @@ def never_below(slot: Controlled, least: int) -> None:
     slot.host.at_effect = check
 
 
+def test_the_pauses_of_a_replica_that_stays_broken_grow():
+    slot = Controlled(served(3))
+    slot.host.unit("a", 2).fault = "wrong_answer"
+    slot.host.crash("a", 2)
+    begun = slot.host.starts
+    slot.run(3600)
+    # 15, 30 … 600 s lie between the tries, each of which starts it up to twice.
+    assert 5 < slot.told["book"]["tries"][LAYOUT.unit("a", 2)]["count"] < 14
+    assert slot.host.starts - begun < 30
+    assert set(slot.told["book"]["tries"]) == {LAYOUT.unit("a", 2)}
+
+
 @pytest.mark.parametrize("heals", [True, False])
 @pytest.mark.parametrize("how", ["restart", "rendering"])
 def test_a_degraded_slot_is_replaced_replica_by_replica(how, heals):
@@ -403,10 +415,13 @@ def test_a_switch_whose_end_could_not_be_recorded_is_wanted(slot):
     """Its last lines find no room, and what settles it has room for one line only."""
     append = FakeFiles.append
     begun: list[str] = []
+    opened = False
 
     def last_room(self, path, text, *, sync):
+        nonlocal opened
         begun.append(text)
-        if path == LAYOUT.journal_file and '"phase":"open"' in "".join(begun) and "interrupted" not in text:
+        opened = opened or '"phase":"open"' in text
+        if path == LAYOUT.journal_file and opened and '"outcome":"interrupted"' not in text:
             raise OSError(28, "No space left on device", str(path))
         append(self, path, text, sync=sync)
 
@@ -415,7 +430,12 @@ def test_a_switch_whose_end_could_not_be_recorded_is_wanted(slot):
         switch(slot.host, "b")
         slot.run(60)
         assert serves(slot, "b")
-    slot.run(60)
+        begun.clear()
+        slot.run(3600)
+        assert serves(slot, "b")
+        assert sum('"event":"begin"' in text for text in begun) < 15, "it is recorded again without a pause"
+        assert "recorded" in slot.told["why"]
+    slot.run(660)
     assert serves(slot, "b")
     assert slot.host.wanted == "b"
 
