@@ -20,7 +20,7 @@ from typing import Any
 
 from . import _files, _image_mirror, _transient
 from ._image_mirror import ImageFault
-from ._slot.effects import PODMAN
+from ._slot.words.effects import PODMAN
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "stack": {"type": "str", "required": True},

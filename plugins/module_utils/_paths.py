@@ -8,7 +8,7 @@ What the slot engine needs itself stands in its own package, which travels alone
 
 from __future__ import annotations
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import types
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words import types
 
 CONFIG_DIR = str(types.CONFIG_DIR)
 RUN_DIR = str(types.RUN_DIR)

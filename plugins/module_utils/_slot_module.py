@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from ._slot import api
-from ._slot.effects import Effects
-from ._slot.frontdoor import read_state
+from ._slot.face import api
 from ._slot.host.clock import SystemClock
 from ._slot.host.effects import host_effects
-from ._slot.rendering import in_place, pending
-from ._slot.state_file import stamp
-from ._slot.types import Gate, Layout, OnFailure, Request, SlotFault
+from ._slot.look.frontdoor import read_state
+from ._slot.model.rendering import in_place, pending
+from ._slot.model.state_file import stamp
+from ._slot.words.effects import Effects
+from ._slot.words.types import Gate, Layout, OnFailure, Request, SlotFault
 from ._slot_planned import PlannedFiles
 
 

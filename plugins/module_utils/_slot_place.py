@@ -15,10 +15,10 @@ from typing import Any
 
 from . import _paths
 from ._slot.host.files import HostFiles
-from ._slot.journal import Memory
-from ._slot.profile import parse_profile
-from ._slot.rendering import Rendering, committed, engines_in, places, rendering_of
-from ._slot.types import EXCLUSIVE, Layout, SlotFault
+from ._slot.model.journal import Memory
+from ._slot.model.profile import parse_profile
+from ._slot.model.rendering import Rendering, committed, engines_in, places, rendering_of
+from ._slot.words.types import EXCLUSIVE, Layout, SlotFault
 
 Run = Callable[[list[str]], tuple[int, str, str]]
 

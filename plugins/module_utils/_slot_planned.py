@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
 
-from ._slot.effects import Clock, Files
+from ._slot.words.effects import Clock, Files
 
 
 class PlannedFiles:

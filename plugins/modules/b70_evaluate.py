@@ -168,8 +168,8 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _host, _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import bench_torch, host, network, plan, verdicts
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.nodes import parse_group
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.nodes import parse_group
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Layout
 
 
 def source_of_script() -> str:

@@ -344,7 +344,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _arguments, _expected, _host, _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.images import PodmanImages
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import SlotFault
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import run_occupied
 
 FILE = {

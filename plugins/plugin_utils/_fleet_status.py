@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.table import columns, led_by
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face.table import columns, led_by
 
 MIN_WIDTH, MAX_WIDTH = 100, 140
 # A host that differs from most hosts in one of these has a mark there.

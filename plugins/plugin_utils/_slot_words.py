@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.table import (
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face.table import (
     accepted,
     asked,
     elsewhere,

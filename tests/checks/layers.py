@@ -16,6 +16,13 @@ COPIED = {
     "module_utils/_slot": ("module_utils/_slot/command.py", "module_utils/_slot/relay.py"),
     "module_utils/_weights/fetching": ("module_utils/_weights/fetching/program.py",),
 }
+# The rooms of the slot engine: each imports itself and those before it. Files beside them are programs of units.
+ENGINE = "module_utils/_slot/"
+ROOMS = ("words", "kinds", "model", "ask", "decide", "look", "do", "face", "daemons")
+RIM = "host"  # the effects on a real host: it imports words, and no room imports it
+INNER = ("decide", "do", "daemons")  # what others leave to the engine
+# Work that runs phases of a switch itself: each of these builds a run of its own.
+RUNS = ("module_utils/_context_search/driver.py", "module_utils/_promotion/host.py", "module_utils/_soak/watching.py")
 
 
 def imports(root: Path) -> dict[str, set[str]]:
@@ -88,3 +95,27 @@ def check_copied(root: Path) -> list[str]:
         found += [f"plugins/{name}: is copied to hosts, where nothing uses it" for name in sorted(copied - used)]
         found += [f"plugins/{name}: {started[0]} needs it and it is not copied" for name in sorted(used - copied)]
     return found
+
+
+def check_rooms(root: Path) -> list[str]:
+    """No room of the slot engine imports a later one, and nothing else decides or acts in its place."""
+    return [
+        f"plugins/{name}: imports plugins/{other}, which its room may not"
+        for name, others in imports(root).items()
+        for other in sorted(others)
+        if (room := _room(other)) and room != _room(name) and not _may_import(name, room)
+    ]
+
+
+def _room(name: str) -> str:
+    room, slash, _rest = name.removeprefix(ENGINE).partition("/")
+    return room if name.startswith(ENGINE) and slash else ""
+
+
+def _may_import(name: str, room: str) -> bool:
+    own = _room(name)
+    if own == RIM:
+        return room == "words"
+    if own:
+        return room != RIM and ROOMS.index(room) < ROOMS.index(own)
+    return name == f"{ENGINE}command.py" or name in RUNS or room not in INNER

@@ -16,7 +16,7 @@ import yaml
 # What an operator may say on the command line of a playbook beside variables with our prefix.
 PLAYBOOK_WORDS = frozenset({"profile"})
 PATHS = Path("roles/paths/vars/main.yml")
-PATHS_IN_CODE = ("plugins/module_utils/_paths.py", "plugins/module_utils/_slot/types.py")
+PATHS_IN_CODE = ("plugins/module_utils/_paths.py", "plugins/module_utils/_slot/words/types.py")
 WORD = re.compile(r"\w+")
 BLOCKS = ("block", "rescue", "always")
 

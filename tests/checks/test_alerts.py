@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Phase
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Phase
 from frontdoor.observability.metrics import OUTCOMES, PREFIX, REPLICA_SHOWN, SHOWN, SLOT_SHOWN, Metrics, render
 from frontdoor.slot.state import PHASES
 

@@ -13,13 +13,15 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._render.program import 
 from checks import layers
 
 ROOT = Path(__file__).resolve().parents[2]
-RULES = [layers.check_direction, layers.check_host_only, layers.check_copied]
+RULES = [layers.check_direction, layers.check_host_only, layers.check_copied, layers.check_rooms]
 GOOD = {
     "modules/b70_one.py": f"from {layers.COLLECTION}.module_utils._one import run\n",
-    "module_utils/_one.py": "from ._slot import machine\n",
+    "module_utils/_one.py": "from ._slot.words import types\n",
     "module_utils/_slot/__init__.py": "",
-    "module_utils/_slot/command.py": "from . import machine\n",
-    "module_utils/_slot/machine.py": "import json\n",
+    "module_utils/_slot/command.py": "from .decide import machine\nfrom .host import files\n",
+    "module_utils/_slot/words/types.py": "",
+    "module_utils/_slot/decide/machine.py": "from ..words import types\n",
+    "module_utils/_slot/host/files.py": "from ..words.types import Fault\n",
     "module_utils/_weights/fetching/program.py": "",
     "plugin_utils/_plan.py": f"from {layers.COLLECTION}.module_utils import _one\n",
     "filter/one.py": f"from {layers.COLLECTION}.plugin_utils._plan import plan\n",
@@ -39,15 +41,32 @@ BROKEN: list[tuple[Callable[[Path], list[str]], str, str, str]] = [
     ),
     (
         layers.check_copied,
-        "module_utils/_slot/watch.py",
+        "module_utils/_slot/decide/two.py",
         "",
-        "plugins/module_utils/_slot/watch.py: is copied to hosts, where nothing uses it",
+        "plugins/module_utils/_slot/decide/two.py: is copied to hosts, where nothing uses it",
     ),
     (
         layers.check_copied,
-        "module_utils/_slot/machine.py",
-        "from .._one import run\n",
+        "module_utils/_slot/decide/machine.py",
+        "from ..._one import run\n",
         "plugins/module_utils/_one.py: module_utils/_slot/command.py needs it and it is not copied",
+    ),
+    *(
+        (layers.check_rooms, name, text, f"plugins/{name}: imports plugins/{other}, which its room may not")
+        for name, text, other in [
+            (
+                "module_utils/_slot/words/types.py",
+                "from ..decide import machine\n",
+                "module_utils/_slot/decide/machine.py",
+            ),
+            ("module_utils/_slot/decide/machine.py", "from ..host import files\n", "module_utils/_slot/host/files.py"),
+            (
+                "module_utils/_slot/host/files.py",
+                "from ..decide import machine\n",
+                "module_utils/_slot/decide/machine.py",
+            ),
+            ("module_utils/_one.py", "from ._slot.decide import machine\n", "module_utils/_slot/decide/machine.py"),
+        ]
     ),
 ]
 

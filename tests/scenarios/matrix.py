@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Phase
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Phase
 
 Case = tuple[str, ...]
 

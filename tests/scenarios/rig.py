@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.controller import BUSY, STARTS
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.controller import BUSY, STARTS
 from labkit import hosts
 from labkit.layout import Lab, State, read_pid
 from machine import wait_for

@@ -11,7 +11,7 @@ from itertools import cycle, product
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Phase
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Phase
 from scenarios.matrix import BACK, FORWARD, Case, by_kind, matrix
 from scenarios.outcome import assert_serves, assert_stopped
 from scenarios.recording import Recording

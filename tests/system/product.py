@@ -24,7 +24,7 @@ import requests
 import testinfra
 from testinfra.host import Host
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.canary import image_url
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask.canary import image_url
 from clients.line import process
 from machine import LIMIT_S, T, free_port, kill_tree, wait_for
 

@@ -18,7 +18,7 @@ import anthropic
 import openai
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.canary import png
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask.canary import png
 from clients.line import Line, same
 from page.browser import started
 from page.chat import NUMBERS, answered, say, visit

@@ -22,19 +22,13 @@ from hypothesis import strategies as st
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import INDEX
 from ansible_collections.arcpro.b70.plugins.module_utils._paths import RECORDS_DIR
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import (
-    admin,
-    command,
-    journal,
-    production,
-    recorded,
-    state_file,
-    table,
-)
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import admin, table
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.kind import Kind
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout, SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import journal, production, recorded, state_file
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Layout, SlotFault
 from frontdoor.admin import api, models
 from frontdoor.config import from_table
 from frontdoor.policy.dialect import PLAIN, dialect_of

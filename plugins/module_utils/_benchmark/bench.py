@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from .._evidence.record import make
-from .._slot.profile import BURST
+from .._slot.model.profile import BURST
 from . import comparison, shapes
 from .comparison import COLD, ENGINE, FRONTDOOR, WARM, Band
 from .generators import GeneratorError, Load

@@ -27,15 +27,15 @@ from .. import _transient
 from .._evidence import host_class
 from .._evidence.store import Store, StoreError
 from .._files import replace
-from .._slot import api
-from .._slot.effects import Effects as HostEffects
-from .._slot.frontdoor import read_state
+from .._slot.face import api
 from .._slot.host.clock import SystemClock
 from .._slot.host.effects import host_effects
-from .._slot.observe import load_standing
-from .._slot.recorded import excluded_by, unit_of
-from .._slot.state_file import stamp
-from .._slot.types import Layout, Request, SlotFault, ToldToEndFault
+from .._slot.look.frontdoor import read_state
+from .._slot.look.observe import load_standing
+from .._slot.model.recorded import excluded_by, unit_of
+from .._slot.model.state_file import stamp
+from .._slot.words.effects import Effects as HostEffects
+from .._slot.words.types import Layout, Request, SlotFault, ToldToEndFault
 from .._slot_module import layout_of
 from . import bench, draw, report, run
 from .bench import BenchmarkError, Wanted

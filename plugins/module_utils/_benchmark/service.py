@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from .._slot.types import SlotFault
+from .._slot.words.types import SlotFault
 from .._switch_job import JobError, own_archive
 from . import bench, job
 from .bench import BenchmarkError

@@ -16,15 +16,18 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from .._slot import exact, guards, machine, phases, settle
-from .._slot.driver import Driver, predict
-from .._slot.effects import Effects
-from .._slot.observe import load_wanted
-from .._slot.profile import parse_profile
-from .._slot.rendering import Rendering, engines_in, in_place, pending, put_in_place
-from .._slot.run import Run, describe
-from .._slot.symptoms import diagnose
-from .._slot.types import BESIDE, Layout, OnFailure, Phase, Request, SlotFault, ToldToEndFault
+from .._slot.ask import exact
+from .._slot.decide import machine
+from .._slot.do import phases, settle
+from .._slot.do.driver import Driver, predict
+from .._slot.do.run import Run
+from .._slot.kinds.symptoms import diagnose
+from .._slot.look import guards
+from .._slot.look.observe import load_wanted
+from .._slot.model.profile import parse_profile
+from .._slot.model.rendering import Rendering, engines_in, in_place, pending, put_in_place
+from .._slot.words.effects import Effects
+from .._slot.words.types import BESIDE, Layout, OnFailure, Phase, Request, SlotFault, ToldToEndFault
 from . import probes
 from .lengths import Bounds, Found, Trial, next_length
 from .trial import length_of, longest, read_trial, refused_trial, sequences_of, with_length
@@ -109,7 +112,7 @@ class Search(Driver):
             )
         found = predict(self._fx, self._run.layout, self._run.request)
         if found.failure is not None:
-            raise SlotFault(describe(found.failure))
+            raise SlotFault(found.failure.describe())
         _check_way_back(self._fx, found.seen, found.plan)
 
     def _guard(self, run: Run) -> None:

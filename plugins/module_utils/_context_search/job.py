@@ -12,13 +12,12 @@ from typing import Any
 from .. import _transient
 from .._evidence.job import Beginning, Finding, Found, RecordedJob, commission
 from .._evidence.work import WorkError, engine_of
-from .._slot import api
-from .._slot.effects import Effects
-from .._slot.frontdoor import read_state
-from .._slot.rendering import Rendering
-from .._slot.run import describe
-from .._slot.state_file import stamp
-from .._slot.types import End, Layout, Request, SlotFault
+from .._slot.face import api
+from .._slot.look.frontdoor import read_state
+from .._slot.model.rendering import Rendering
+from .._slot.model.state_file import stamp
+from .._slot.words.effects import Effects
+from .._slot.words.types import End, Layout, Request, SlotFault
 from .._switch_job import LIMIT_S, PROPERTIES
 from .driver import Plan, Search, restore
 from .lengths import Trial
@@ -162,9 +161,9 @@ def main(folder: str) -> None:
         failed = outcome.failures[-1]
         if search.found is None:
             how = "told" if failed.told else "failed"
-            why = f"the search broke off in {describe(outcome.failures[0])}"
+            why = f"the search broke off in {outcome.failures[0].describe()}"
         elif outcome.previous and not outcome.verified:
-            how, why = "failed", f"the way back failed in {describe(failed)}"
+            how, why = "failed", f"the way back failed in {failed.describe()}"
         elif search.found.length is None:
             how, why = "none", f"no length from {search.bounds.least} has room for {plan.sequences} sequences"
         else:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._evidence.streams import STREAMED, figures
-from .._slot import exact
-from .._slot.effects import Effects
-from .._slot.profile import Profile
+from .._slot.ask import exact
+from .._slot.model.profile import Profile
+from .._slot.words.effects import Effects
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from .._slot.logline import by_clients
-from .._slot.profile import Profile
-from .._slot.rendering import Rendering
-from .._slot.types import SlotFault
+from .._slot.model.profile import Profile
+from .._slot.model.rendering import Rendering
+from .._slot.words.logline import by_clients
+from .._slot.words.types import SlotFault
 from .lengths import Trial
 
 FLAG, SEQUENCES_FLAG = "--max-model-len", "--max-num-seqs"

@@ -16,8 +16,8 @@ from typing import Any
 
 from .. import _files, _transient
 from .._slot.host.processes import listeners
-from .._slot.network import Link, links_text, parse_links
-from .._slot.nodes import Group, Node
+from .._slot.model.network import Link, links_text, parse_links
+from .._slot.model.nodes import Group, Node
 from . import parse
 from .host import EvaluateError
 from .plan import Bench, prefixed

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from .. import _transient
-from .._slot.effects import Effects
 from .._slot.host.clock import SystemClock
 from .._slot.host.effects import host_effects
-from .._slot.profile import Profile
-from .._slot.recorded import excluded_by, unit_of
-from .._slot.state_file import stamp
-from .._slot.types import Layout, SlotFault
+from .._slot.model.profile import Profile
+from .._slot.model.recorded import excluded_by, unit_of
+from .._slot.model.state_file import stamp
+from .._slot.words.effects import Effects
+from .._slot.words.types import Layout, SlotFault
 from .._slot_module import layout_of
 from .._switch_job import own_archive
 from . import host_class

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._slot import recorded
+from .._slot.model import recorded
 
 SCHEMA = 1
 KINDS = recorded.KINDS

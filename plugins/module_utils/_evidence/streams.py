@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._slot.canary import shown
-from .._slot.types import Reply
+from .._slot.ask.canary import shown
+from .._slot.words.types import Reply
 
 # What makes a request's answer a stream that ends with the number of its tokens.
 STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}

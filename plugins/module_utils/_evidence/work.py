@@ -23,11 +23,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .. import _files
-from .._slot.effects import Effects
 from .._slot.host.files import foreign, make_directory
 from .._slot.kinds.table import kind_of
-from .._slot.profile import Profile
-from .._slot.state_file import stamp
+from .._slot.model.profile import Profile
+from .._slot.model.state_file import stamp
+from .._slot.words.effects import Effects
 from .lock import hold
 
 _VERSION_S = 5.0

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._evidence import program
-from .._slot.profile import Profile, Question
+from .._slot.model.profile import Profile, Question
 from .client import error_of
 from .questions import usual
 

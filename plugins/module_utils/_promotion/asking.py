@@ -14,11 +14,11 @@ from typing import Any
 
 from .._benchmark.metrics import RequestRecord
 from .._evidence.streams import STREAMED
-from .._slot import canary as canaries
-from .._slot.canary import CanaryResult
+from .._slot.ask import canary as canaries
+from .._slot.ask.canary import CanaryResult
 from .._slot.kinds.table import kind_of
-from .._slot.profile import BURST, CanaryCase, Profile
-from .._slot.types import Reply
+from .._slot.model.profile import BURST, CanaryCase, Profile
+from .._slot.words.types import Reply
 from .client import Stream, error_of
 
 TEXT = CanaryCase("text", "In one sentence, what is a lighthouse for?", 48, "regex", r"\w")

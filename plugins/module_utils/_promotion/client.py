@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from .._slot.types import Reply
+from .._slot.words.types import Reply
 
 CONNECT_S = 5.0
 _LOOK_S = 0.05

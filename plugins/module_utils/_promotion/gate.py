@@ -17,12 +17,12 @@ from typing import Any, Protocol
 
 from .._benchmark.metrics import RequestRecord, summary
 from .._benchmark.shapes import ladder
-from .._slot import canary as canaries
-from .._slot.canary import CanaryResult
+from .._slot.ask import canary as canaries
+from .._slot.ask.canary import CanaryResult
 from .._slot.kinds.table import kind_of
-from .._slot.needle import sentences
-from .._slot.profile import BURST, CanaryCase, Profile
-from .._slot.types import Reply, SlotFault
+from .._slot.model.profile import BURST, CanaryCase, Profile
+from .._slot.words.needle import sentences
+from .._slot.words.types import Reply, SlotFault
 from . import asking, items
 from .client import Stream
 from .items import Item, Plan

@@ -13,16 +13,16 @@ from typing import Any
 
 from .._evidence.job import Commission
 from .._evidence.store import Store, StoreError
-from .._slot import api, canary
-from .._slot.baseline import baseline_file, how_to_record, parse_baseline
-from .._slot.canary import CanaryResult
-from .._slot.driver import Driver
-from .._slot.frontdoor import read_state
-from .._slot.observe import load_profile
-from .._slot.profile import Profile
-from .._slot.run import describe
-from .._slot.state_file import stamp
-from .._slot.types import Reply, Request, SlotFault, ToldToEndFault
+from .._slot.ask import canary
+from .._slot.ask.baseline import baseline_file, how_to_record, parse_baseline
+from .._slot.ask.canary import CanaryResult
+from .._slot.do.driver import Driver
+from .._slot.face import api
+from .._slot.look.frontdoor import read_state
+from .._slot.look.observe import load_profile
+from .._slot.model.profile import Profile
+from .._slot.model.state_file import stamp
+from .._slot.words.types import Reply, Request, SlotFault, ToldToEndFault
 from .._soak import watching
 from .accuracy import AccuracyError, asked_of, measure
 from .asking import Expected
@@ -126,7 +126,7 @@ class SlotHost:
             pass
         return Restarted(
             verified=served and not outcome.failures,
-            message="; ".join(describe(failure) for failure in outcome.failures) or f"it ended {outcome.end}",
+            message="; ".join(failure.describe() for failure in outcome.failures) or f"it ended {outcome.end}",
             before=before.invocation_id,
             after=self._watched.invocation_id,
             seconds=self.monotonic() - begun,

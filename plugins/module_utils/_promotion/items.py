@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .._slot.profile import Profile
+from .._slot.model.profile import Profile
 
 Observed = Mapping[str, Any]
 Verdict = tuple["bool | None", str]

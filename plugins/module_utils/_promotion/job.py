@@ -11,11 +11,11 @@ from typing import Any
 from .. import _transient
 from .._evidence.job import Beginning, Finding, Found, RecordedJob, commission
 from .._evidence.work import WorkError, asked_version, engine_of
-from .._slot.effects import Effects
 from .._slot.host.clock import SystemClock
 from .._slot.host.effects import host_effects
-from .._slot.observe import load_standing
-from .._slot.types import Layout, SlotFault, ToldToEndFault
+from .._slot.look.observe import load_standing
+from .._slot.words.effects import Effects
+from .._slot.words.types import Layout, SlotFault, ToldToEndFault
 from .._slot_module import layout_of
 from .._soak import watching
 from .._switch_job import PROPERTIES

@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
-from .._slot.profile import Question
+from .._slot.model.profile import Question
 
 SEED = 20261123
 OF_A_TASK = 25

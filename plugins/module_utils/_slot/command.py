@@ -16,20 +16,22 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
-from . import admin, api, daemon, quarantine, table
-from .effects import Effects
+from .daemons import daemon
+from .daemons.node_service import NodeService
+from .face import admin, api, table
 from .host.clock import SystemClock
 from .host.effects import host_effects
 from .host.node_server import NodeServer
-from .node_key import respond
-from .node_link import INTERVAL_S, await_nodes, read_key
-from .node_service import NodeService
-from .nodes import Report
-from .observe import load_profile, read_memory
-from .recorded import recorded
-from .slot_file import read_slot_file
-from .state_file import stamp
-from .types import NODE_KEY, CardMemory, Gate, Layout, Mode, OnFailure, Request, SlotFault
+from .look.node_link import INTERVAL_S, await_nodes, read_key
+from .look.observe import load_profile, read_memory
+from .model import quarantine
+from .model.node_key import respond
+from .model.nodes import Report
+from .model.recorded import recorded
+from .model.slot_file import read_slot_file
+from .model.state_file import stamp
+from .words.effects import Effects
+from .words.types import NODE_KEY, CardMemory, Gate, Layout, Mode, OnFailure, Request, SlotFault
 
 DONE, FAILED, USAGE, NOT_SERVING, LOCKED, QUARANTINED = range(6)
 CODES = """\

@@ -13,9 +13,9 @@ from typing import Any
 from .. import _transient
 from .._evidence.job import Beginning, Commission, Finding, Found, RecordedJob, commission
 from .._evidence.work import WorkError, asked_version, engine_of
-from .._slot.effects import Effects
-from .._slot.observe import load_standing
-from .._slot.types import Layout, SlotFault, ToldToEndFault
+from .._slot.look.observe import load_standing
+from .._slot.words.effects import Effects
+from .._slot.words.types import Layout, SlotFault, ToldToEndFault
 from . import judging, load, watching
 from .cycles import Answer, Soak, nothing_seen
 from .judging import Plan

@@ -10,10 +10,10 @@ from contextlib import closing
 from typing import Any
 
 from .._evidence.streams import STREAMED, figures
-from .._slot import canary
-from .._slot.effects import Effects
+from .._slot.ask import canary
 from .._slot.kinds.table import kind_of
-from .._slot.profile import Profile
+from .._slot.model.profile import Profile
+from .._slot.words.effects import Effects
 from .judging import Plan
 
 _WORDS = ("satin", "cobalt", "orbit", "maple", "ember", "lagoon", "quartz", "thistle", "harbour", "violet")

@@ -9,16 +9,18 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from .._slot import asking, machine, phases, quarantine
-from .._slot.canary import CanaryResult
-from .._slot.effects import Effects
-from .._slot.frontdoor import FrontdoorLink, read_state
-from .._slot.machine import Kind
-from .._slot.observe import load_profile, observe, slot_units
-from .._slot.profile import BURST, Profile
-from .._slot.progress import Progress
-from .._slot.run import Run
-from .._slot.types import Layout, Request, SlotFault, UnitState
+from .._slot.ask.canary import CanaryResult
+from .._slot.decide import machine
+from .._slot.decide.machine import Kind
+from .._slot.do import asking, phases
+from .._slot.do.progress import Progress
+from .._slot.do.run import Run
+from .._slot.look.frontdoor import FrontdoorLink, read_state
+from .._slot.look.observe import load_profile, observe, slot_units
+from .._slot.model import quarantine
+from .._slot.model.profile import BURST, Profile
+from .._slot.words.effects import Effects
+from .._slot.words.types import Layout, Request, SlotFault, UnitState
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of_engine
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import Reasoning
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import Reasoning
 
 from .checking import PATCHED_QUANTIZATIONS, combination_faults, is_asked
 from .engines import setting_faults

@@ -13,7 +13,13 @@ from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.kind import Kind
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import DEFAULT, kind_of_engine
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import BARE, BURST, NUMBERS, POOLING, Reasoning
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import (
+    BARE,
+    BURST,
+    NUMBERS,
+    POOLING,
+    Reasoning,
+)
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.relay import is_private, parse_url
 
 from .places import COMPANIONS, MADE, unmade_paths

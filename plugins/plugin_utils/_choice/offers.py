@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import KINDS
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.production import examined, holds, promotion
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.production import examined, holds, promotion
 
 from .._catalogue.checking import cards_needed
 from .._fleet_status import short

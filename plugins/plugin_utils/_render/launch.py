@@ -23,7 +23,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._environment import (
     environment_file,
     plain_file,
 )
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import PODMAN
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import PODMAN
 
 from .._catalogue.images import reference
 from .._catalogue.stacks import stack_id

@@ -15,10 +15,10 @@ from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._environment import Variable
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS, kind_of
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.production import examined
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import MASK
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.power import LEAST_W, MOST_W
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.production import examined
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import MASK
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import BESIDE
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import BESIDE
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import MARKER
 
 from .._catalogue.checking import PER_CARD

@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import MASK, NODES_LIMIT_S
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.power import FOLDER
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import MASK, NODES_LIMIT_S
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import NODE_KEY, Layout, Which
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import NODE_KEY, Layout, Which
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import MARKER
 
 from .._nodes import NodePlace

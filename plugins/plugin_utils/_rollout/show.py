@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.table import columns
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face.table import columns
 from ansible_collections.arcpro.b70.plugins.plugin_utils._page import document
 
 from .model import FAILURES, Member, Rollout, Status, Verdict, listed

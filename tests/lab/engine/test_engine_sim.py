@@ -34,12 +34,12 @@ from ansible_collections.arcpro.b70.plugins.module_utils._context_search.lengths
 )
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search.trial import read_trial
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.streams import STREAMED, figures
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import exact
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import exact
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import HttpClient
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.liveness import sampled
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.liveness import sampled
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
 from machine import free_port
 from unit.plugins.module_utils._slot.fake_host import FakeHost, profile_data
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from test_engine_sim import Sim
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import HttpClient
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import OnFailure
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import OnFailure
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeHttp, request
 from unit.shipped import load_inline
 

@@ -19,7 +19,7 @@ from test_engine_sim import Sim
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.client import Client, Stream
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.gate import Gate
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.items import Plan
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Reply
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Reply
 from clients.line import SOURCE, process
 from machine import free_port
 from unit.plugins.module_utils._promotion.doors import Door, profile

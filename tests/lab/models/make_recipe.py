@@ -40,7 +40,7 @@ THOUGHT = "This one I know."
 
 
 def _needle() -> Any:
-    path = ROOT / "plugins/module_utils/_slot/needle.py"
+    path = ROOT / "plugins/module_utils/_slot/words/needle.py"
     spec = importlib.util.spec_from_file_location("needle", path)
     assert spec is not None
     assert spec.loader is not None

@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 import corpus
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import degenerate, needle
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import degenerate
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words import needle
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import host
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 

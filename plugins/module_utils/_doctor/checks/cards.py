@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ... import _gpu_driver
 from ..._host import guc_from_log
 from ..._slot.power import LEAST_W, MOST_W
-from ..._slot.types import WHOLE_MEMORY_BYTES
+from ..._slot.words.types import WHOLE_MEMORY_BYTES
 from ..model import (
     Answers,
     Check,

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from ..._slot.quarantine import Quarantine
-from ..._slot.table import replicas
+from ..._slot.face.table import replicas
+from ..._slot.model.quarantine import Quarantine
 from ..model import Answers, Check, Command, Finding, Look, Probe, Site, failed, passed, skipped, warned
 from ..parse import failed_units
 

@@ -18,7 +18,7 @@ import struct
 from array import array
 from collections.abc import Iterable, Sequence
 
-from ..types import CardMemory, SlotFault
+from ..words.types import CardMemory, SlotFault
 
 _DRIVER = "xe"
 _ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")

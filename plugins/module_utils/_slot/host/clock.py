@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import FrameType
 
-from ..types import ToldToEndFault
+from ..words.types import ToldToEndFault
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ..effects import Effects
+from ..words.effects import Effects
 from .clock import SystemClock
 from .files import HostFiles
 from .http import HttpClient

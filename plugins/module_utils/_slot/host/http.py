@@ -19,8 +19,8 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..effects import Upload
-from ..types import Reply
+from ..words.effects import Upload
+from ..words.types import Reply
 
 QUIET_S = 1.0
 TOGETHER_S = 5.0  # so long the first waits for the last to be there

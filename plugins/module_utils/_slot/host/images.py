@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import subprocess
 
-from ..effects import PODMAN
-from ..types import HostFault
+from ..words.effects import PODMAN
+from ..words.types import HostFault
 
 _LIMIT_S = 60.0
 

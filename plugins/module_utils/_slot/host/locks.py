@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 
-from ..effects import RENDERING, SETTLING, Clock, poll
-from ..types import HostFault
+from ..words.effects import RENDERING, SETTLING, Clock, poll
+from ..words.types import HostFault
 from .files import make_directory, regular
 
 _INTERVAL_S = 0.2

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv6Address
 
-from ..types import CardMemory, Holder
+from ..words.types import CardMemory, Holder
 from .cards import card_memory, pci_address, resident_bytes, write_driver
 
 _LISTEN = "0A"

@@ -13,8 +13,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ..logline import last_part
-from ..types import HostFault, UnitState
+from ..words.logline import last_part
+from ..words.types import HostFault, UnitState
 
 _PROPERTIES = (
     "Id,LoadState,ActiveState,SubState,Result,MainPID,InvocationID,NRestarts,ExecMainCode,ExecMainStatus,"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..types import Reply, SlotFault
+from ..words.types import Reply, SlotFault
 
 # A pattern for a log line, and what it means to a person; {1} is what the pattern's first group found.
 Step = tuple[re.Pattern[str], str]

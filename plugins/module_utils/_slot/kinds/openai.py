@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..types import Reply, SlotFault
+from ..words.types import Reply, SlotFault
 from .kind import Kind, Pool, Step, Symptom, Weights
 
 # HAProxy writes the same to its log and, with this prefix, to its standard error.

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .. import logline
-from ..types import SlotFault
+from ..words import logline
+from ..words.types import SlotFault
 from .kind import WEIGHTS, Dialect, Kind, Metrics, Pool, Step, Symptom, Weights
 
 # What vLLM writes while it loads (0.20 to 0.32).

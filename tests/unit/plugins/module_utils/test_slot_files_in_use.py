@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _slot_files, _slot_place
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import rendering
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.journal import encode
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import rendering
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.journal import encode
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import Place, SlotFilesError, Wanted
 from unit.plugins.module_utils.test_slot_files import UNIT, Systemd, converge, exclusive, files, in_use, slot_file
 

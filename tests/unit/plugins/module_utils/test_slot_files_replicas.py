@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import HostFiles
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import in_place, parse_rendering
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import EXCLUSIVE
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.rendering import in_place, parse_rendering
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import EXCLUSIVE
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import Place, Wanted, written_profiles
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
 from unit.plugins.module_utils.test_slot_files import Systemd, converge

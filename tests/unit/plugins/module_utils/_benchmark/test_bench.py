@@ -18,7 +18,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators i
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.metrics import RequestRecord, summary
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.run import Tool
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import SHAPES
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import ToldToEndFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import ToldToEndFault
 from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.folder import faults_of
 from unit.plugins.module_utils._evidence.records import HOST
 

@@ -20,9 +20,9 @@ from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.run import T
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.spec import ARGUMENTS
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence import host_class
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import ToldToEndFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import ToldToEndFault
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import layout_of
 from unit.plugins.module_utils._evidence.records import HOST, record
 from unit.plugins.module_utils._slot.calls import host, switch

@@ -16,10 +16,10 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search import probes
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search.driver import Plan, Search, restore
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search.lengths import Found
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import Rendering, in_place
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Reply, SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.rendering import Rendering, in_place
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import Effects
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Gate, Reply, SlotFault
 from unit.plugins.module_utils._context_search.test_lengths import published
 from unit.plugins.module_utils._evidence.test_streams import streamed
 from unit.plugins.module_utils._slot.calls import killed_anywhere, recover, switch

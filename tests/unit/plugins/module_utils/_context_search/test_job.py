@@ -17,7 +17,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._evidence import job as
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.work import Work, WorkError
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Reply
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Gate, Reply
 from ansible_collections.arcpro.b70.plugins.modules.b70_context_search import ARGUMENTS
 from unit import contracts
 from unit.plugins.module_utils._context_search.test_driver import Host, rendering, served

@@ -17,8 +17,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._context_search.trial i
     refused_trial,
     with_length,
 )
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import Rendering
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.rendering import Rendering
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import SlotFault
 from unit.plugins.module_utils._slot.fake_host import profile_data
 
 PREFIX = "(EngineCore_DP0 pid=812) INFO 06-07 09:00:00 [kv_cache_utils.py:1314]"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import host, network, parse, plan, verdicts
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.network import Floor, Link, parse_links
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.nodes import Group, Node
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.network import Floor, Link, parse_links
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.nodes import Group, Node
 from machine import assert_ends
 
 CAPTURED = Path(__file__).parent / "captured"

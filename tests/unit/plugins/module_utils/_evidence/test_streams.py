@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.streams import Generated, figures, generated
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Reply
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Reply
 
 CAPTURED = Path(__file__).parent / "captured"
 

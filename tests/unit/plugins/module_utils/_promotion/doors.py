@@ -17,10 +17,10 @@ from ansible_collections.arcpro.b70.plugins.module_utils._promotion.asking impor
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.client import Stream
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.gate import Gate, Restarted, Unmeasured
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.items import Plan
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import canary
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.canary import Answer, CanaryResult
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import Profile, parse_profile
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Reply, ToldToEndFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import canary
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask.canary import Answer, CanaryResult
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import Profile, parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Reply, ToldToEndFault
 from unit.plugins.module_utils._slot.fake_host import profile_data
 
 TOKEN_S = 0.01

@@ -24,7 +24,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._evidence import progra
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion import accuracy, questions
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.accuracy import AccuracyError, Asked
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.questions import OF_A_TASK, usual
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import Profile, Question, parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import Profile, Question, parse_profile
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from unit.plugins.module_utils._slot.fake_host import profile_data
 

@@ -14,9 +14,9 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion import items
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.asking import Expected, cache_hits, pictures
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.items import ITEMS, NAMES, Plan, conclude
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import canary
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import canary
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import Profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import Profile
 from unit.plugins.module_utils._promotion.doors import METRICS, Door, profile, run
 from unit.plugins.module_utils._slot.fake_host import profile_data
 

@@ -21,9 +21,9 @@ from ansible_collections.arcpro.b70.plugins.module_utils._promotion import host 
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.gate import Unmeasured
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.host import SlotHost
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.items import Plan
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import canary
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import load_profile
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout, ToldToEndFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import canary
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.observe import load_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Layout, ToldToEndFault
 from ansible_collections.arcpro.b70.plugins.module_utils._soak import watching
 from unit.plugins.module_utils._evidence.records import record
 from unit.plugins.module_utils._slot.calls import host, switch

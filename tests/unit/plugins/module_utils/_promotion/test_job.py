@@ -18,7 +18,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._evidence.work import W
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion import job
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.gate import nothing_seen
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.items import NAMES, Plan
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import SlotFault
 from ansible_collections.arcpro.b70.plugins.module_utils._transient import State
 from ansible_collections.arcpro.b70.plugins.modules.b70_promotion import ARGUMENTS
 from unit import contracts

@@ -10,8 +10,9 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, Self, TypeVar
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, command
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Mode
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, request
 from unit.plugins.module_utils._slot.two_slots import TwoSlots
 

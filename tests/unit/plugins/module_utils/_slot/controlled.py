@@ -9,9 +9,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.controller import LOOK_S
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.daemon import Controller
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.daemons.daemon import Controller
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.controller import LOOK_S
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import SlotFault
 from unit.plugins.module_utils._slot.fake_host import FakeHost
 
 

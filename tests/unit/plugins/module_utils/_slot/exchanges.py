@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.llama_server import LLAMA_SERVER
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Reply
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Reply
 from unit.plugins.module_utils._slot.fake_host import BACKEND, LAYOUT, FakeHost, FakeHttp, request
 
 # (path, body or None) -> (status, text)

@@ -13,14 +13,16 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, exact, node_key, nodes
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.node_link import read_part, waits_for
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.node_service import NodeService
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.nodes import Report, Wish
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import NODES_LIMIT_S
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.slot_file import read_slot_file
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Reply, SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import exact
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.daemons.node_service import NodeService
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.node_link import read_part, waits_for
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import node_key, nodes
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.nodes import Report, Wish
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import NODES_LIMIT_S
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.slot_file import read_slot_file
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import Effects
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Reply, SlotFault
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeHttp, FakeLocks, FakeProcesses, FakeUnit
 
 BIG = LAYOUT.unit("big")

@@ -20,20 +20,20 @@ from pathlib import PurePosixPath
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects, Upload
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.journal import remember
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.memory import MEMINFO
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.production import examined
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.quarantine import BOOT_ID
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import (
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.memory import MEMINFO
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.journal import remember
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.production import examined
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.quarantine import BOOT_ID
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.rendering import (
     Rendering,
     engines_in,
     places,
     rendering_of,
 )
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.state_file import SlotState, parse_state
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import (
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.state_file import SlotState, parse_state
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import Effects, Upload
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import (
     BESIDE,
     CardMemory,
     Holder,

@@ -15,8 +15,9 @@ from typing import Any
 import jinja2
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import admin, api, command
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout, SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import admin, api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Layout, SlotFault
 from unit.plugins.module_utils._slot.calls import b70ctl, host
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, request
 from unit.plugins.module_utils._slot.two_slots import AUX, TwoSlots

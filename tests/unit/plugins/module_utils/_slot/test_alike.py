@@ -10,7 +10,9 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import alike, api, load_times
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look import alike
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import load_times
 from unit.plugins.module_utils._slot.calls import host, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
 

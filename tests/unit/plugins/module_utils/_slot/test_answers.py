@@ -13,9 +13,10 @@ from dataclasses import replace
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, canary, hearing, pooling
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import OnFailure, Reply, SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import canary, hearing, pooling
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import OnFailure, Reply, SlotFault
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeHttp, profile_data, request
 
 TOOL = {"name": "order_cloth", "parameters": {"type": "object", "properties": {"pieces": {"type": "integer"}}}}

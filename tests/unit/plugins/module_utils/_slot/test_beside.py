@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import daemon
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import BESIDE, Gate, Holder, Mode, OnFailure
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.daemons import daemon
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import BESIDE, Gate, Holder, Mode, OnFailure
 from unit.plugins.module_utils._slot.calls import b70ctl, check, killed_anywhere, names, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost
 
@@ -262,7 +262,7 @@ def test_a_new_engine_that_neither_works_nor_stops_leaves_the_old_one_served():
         host.units[name].active = "deactivating"
 
     effects.units.stop = never
-    from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
+    from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
     from unit.plugins.module_utils._slot.fake_host import request
 
     result = api.switch(effects, LAYOUT, request("b"))

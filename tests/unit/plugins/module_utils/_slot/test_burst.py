@@ -13,12 +13,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, burst
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Upload
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.do import burst
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import http
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import HttpClient
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import OnFailure, Reply
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import Upload
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import OnFailure, Reply
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, profile_data, request
 from unit.plugins.module_utils._slot.test_canary_phase import KNOWN, Scripted, right, run
 from unit.plugins.module_utils._slot.test_recheck import verify

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import canary
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.canary import Answer
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.needle import Long
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import CanaryCase, parse_profile
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Reply, SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import canary
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask.canary import Answer
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import CanaryCase, parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.needle import Long
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Reply, SlotFault
 from unit.plugins.module_utils._slot.fake_host import profile_data
 
 PROFILE = parse_profile(json.dumps(profile_data("a")), "a.json")

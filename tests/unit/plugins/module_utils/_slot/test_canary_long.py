@@ -10,8 +10,8 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import needle
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.needle import Long
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words import needle
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.needle import Long
 
 NOTE, QUESTION = "Remember the key word orbit.", "Which key word were you to remember?"
 

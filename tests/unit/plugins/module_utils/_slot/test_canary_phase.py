@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, baseline
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.baseline import Baseline, Recorded
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import OnFailure, Reply, SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import baseline
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask.baseline import Baseline, Recorded
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import OnFailure, Reply, SlotFault
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeHttp, profile_data, request
 from unit.plugins.module_utils._slot.test_canary import NAN_REFUSED, chat
 

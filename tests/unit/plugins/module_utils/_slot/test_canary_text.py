@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.degenerate import LONGEST, degenerate
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask.degenerate import LONGEST, degenerate
 
 ROOT = Path(__file__).parents[5]
 HONEST = (

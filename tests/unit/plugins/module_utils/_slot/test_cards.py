@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import cards
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.processes import ProcTable
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import CardMemory
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import CardMemory
 
 GIB = 2**30
 

@@ -12,7 +12,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import row
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.recorded import unit_of
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.recorded import unit_of
 from unit.plugins.module_utils._evidence.records import record
 from unit.plugins.module_utils._slot.calls import b70ctl, host, recover
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeUnit, Killed

@@ -10,8 +10,9 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, rendering
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Mode, OnFailure
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import rendering
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Gate, Mode, OnFailure
 from unit.plugins.module_utils._slot.calls import (
     b70ctl,
     check,

@@ -11,8 +11,8 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.controller import BUSY, Do, Step
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import BESIDE, Holder, OnFailure
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.controller import BUSY, Do, Step
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import BESIDE, Holder, OnFailure
 from unit.plugins.module_utils._slot.calls import b70ctl, host, killed_anywhere, made_once, switch
 from unit.plugins.module_utils._slot.controlled import Controlled
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeFiles, FakeHost

@@ -17,7 +17,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.controller import Do
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.controller import Do
 from unit.plugins.module_utils._slot.calls import b70ctl, host, made_once, switch
 from unit.plugins.module_utils._slot.controlled import Controlled
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from unit.plugins.module_utils._slot.calls import killed_anywhere, made_once
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed, request
 

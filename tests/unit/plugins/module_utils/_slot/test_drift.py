@@ -9,7 +9,7 @@ import hashlib
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, request
 
 UNIT_TEXT = "[Service]\nExecStart=/bin/true\n"

@@ -12,11 +12,17 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, quarantine
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import systemd
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.systemd import parse_show, seconds_of
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import HostFault, Mode, SlotFault, ToldToEndFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import quarantine
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import (
+    HostFault,
+    Mode,
+    SlotFault,
+    ToldToEndFault,
+)
 from unit.plugins.module_utils._slot.calls import host, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
 

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 from engine_sim import __file__ as program
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import HttpClient
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Reply
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import Effects
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Reply
 from machine import free_port
 from scenarios.rig import Done
 from scenarios.test_faults import FAULTS, SECOND_FAULT, SITUATIONS, assert_failed

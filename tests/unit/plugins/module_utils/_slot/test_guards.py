@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Holder
 from unit.plugins.module_utils._slot.calls import check, host, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT
 

@@ -14,14 +14,14 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import quarantine
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.frontdoor import FrontdoorLink, read_state
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import HostFiles
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.locks import FileLocks
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import read_memory
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout, Mode
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.frontdoor import FrontdoorLink, read_state
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.observe import read_memory
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import quarantine
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import Effects
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Layout, Mode
 from unit.plugins.module_utils._slot.calls import host, names, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT
 

@@ -21,8 +21,6 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import recorded
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import RENDERING, SETTLING
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import files as host_files
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import HostFiles
@@ -31,9 +29,11 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.locks import
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.node_server import NodeServer
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.processes import ProcTable, listeners, unit_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.systemd import Systemd, parse_show, telling
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.journal import encode, remember
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import JOURNAL_TAIL_BYTES
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Layout, SlotFault, ToldToEndFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.observe import JOURNAL_TAIL_BYTES
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import recorded
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.journal import encode, remember
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import RENDERING, SETTLING
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Layout, SlotFault, ToldToEndFault
 from unit.plugins.module_utils._slot.fake_host import LAYOUT
 
 SHOW = """\

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, command, quarantine
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode, SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import quarantine
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Mode, SlotFault
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import run_quarantine
 from unit.plugins.module_utils._slot.calls import b70ctl, check, host, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT

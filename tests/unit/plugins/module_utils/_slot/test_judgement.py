@@ -10,20 +10,21 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import identity, unit_checks
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.journal import (
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import identity
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide import unit_checks
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.do.progress import engine_hint
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.symptoms import SYMPTOMS, diagnose
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.journal import (
     Wanted,
     begins_with_memory,
     encode,
     encode_memory,
     remember,
 )
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.load_times import LoadTimes
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.progress import engine_hint
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.state_file import current_env, parse_state
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.symptoms import SYMPTOMS, diagnose
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Reply, SlotFault, UnitState
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.load_times import LoadTimes
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.state_file import current_env, parse_state
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Reply, SlotFault, UnitState
 from unit.plugins.module_utils._slot.fake_host import profile_data
 
 PROFILE = parse_profile(json.dumps(profile_data("a")), "a.json")

@@ -9,15 +9,15 @@ import json
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.symptoms import diagnose
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import (
     DEFAULT,
     KINDS,
     kind_of,
     kind_of_engine,
 )
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.published import reason_of
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.symptoms import diagnose
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Direction, Failure, Phase, Reply
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.published import reason_of
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Direction, Failure, Phase, Reply
 
 EVERY = pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 # What is started on this host; the other kinds only relay.

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.journal import WATCHDOG, Attempt
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.liveness import (
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.journal import WATCHDOG, Attempt
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.liveness import (
     Climb,
     DeviceLoss,
     Rung,

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import daemon, liveness
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.controller import LOOK_S
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import read_memory
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.daemons import daemon
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.controller import LOOK_S
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.observe import read_memory
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import liveness
 from unit.plugins.module_utils._slot.calls import b70ctl, host, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, LOST
 

@@ -13,14 +13,16 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import guards, identity, quarantine
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import identity
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.unit_checks import healthy
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.do.progress import engine_hint
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.kind import Weights
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.llama_server import LLAMA_SERVER
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.progress import engine_hint
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.symptoms import diagnose
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Reply, SlotFault
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.unit_checks import healthy
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.symptoms import diagnose
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look import guards
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import quarantine
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Reply, SlotFault
 from unit.plugins.module_utils._slot import exchanges
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, LOST, profile_data
 

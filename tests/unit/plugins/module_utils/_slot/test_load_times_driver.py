@@ -10,10 +10,12 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, caches, command, load_times
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import read_memory
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.run import DPKG_STATUS, KERNEL_RELEASE
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import caches, command
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.do.run import DPKG_STATUS, KERNEL_RELEASE
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.observe import read_memory
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import load_times
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Mode
 from unit.plugins.module_utils._slot.calls import b70ctl, host, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
 

@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.driver import NEAR_END_S
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.do.driver import NEAR_END_S
 from unit.plugins.module_utils._slot.calls import host, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT
 

@@ -10,9 +10,9 @@ from functools import partial
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import read_memory
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.observe import read_memory
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Mode
 from unit.plugins.module_utils._slot.calls import killed_anywhere, names
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
 from unit.plugins.module_utils._slot.two_slots import AUX, TwoSlots

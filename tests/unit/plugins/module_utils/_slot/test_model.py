@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, quarantine
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.observe import remembered
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, Mode, OnFailure
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.observe import remembered
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import quarantine
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Holder, Mode, OnFailure
 from unit.plugins.module_utils._slot.fake_host import (
     FAULTS,
     LAYOUT,

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import daemon
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.controller import LOOK_S
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.network import Link, links_text
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.node_link import read_part
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.daemons import daemon
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.controller import LOOK_S
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.node_link import read_part
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.network import Link, links_text
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Holder
 from unit.plugins.module_utils._slot.calls import b70ctl, check, recover, switch
 from unit.plugins.module_utils._slot.fake_group import BIG, KEY, FakeGroup
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed

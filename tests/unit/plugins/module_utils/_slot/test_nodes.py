@@ -13,10 +13,10 @@ from dataclasses import replace
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import node_key, nodes
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.node_server import NodeServer
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.network import Floor, Link
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.nodes import (
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import node_key, nodes
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.network import Floor, Link
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.nodes import (
     ENDED,
     REFUSED,
     RUNS,
@@ -28,8 +28,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.nodes import (
     Report,
     Wish,
 )
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import NodePart, parse_profile
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault, UnitState
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import NodePart, parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import SlotFault, UnitState
 from unit.plugins.module_utils._slot.fake_host import profile_data
 
 GROUP = Group(0, 18200, (Node("alpha", "10.0.0.1"), Node("beta", "10.0.0.2"), Node("gamma", "fd00::3")))

@@ -12,10 +12,10 @@ import subprocess
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import quarantine
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import systemd
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.symptoms import SYMPTOMS, diagnose
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode, UnitState
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.symptoms import SYMPTOMS, diagnose
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import quarantine
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Mode, UnitState
 from unit.plugins.module_utils._slot.calls import host, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, LOST
 

@@ -9,12 +9,12 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.do.prepare import LIMIT_S
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import HostFiles
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.kind import Weights
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.memory import SPARED_BYTES, bytes_of
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.prepare import LIMIT_S
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.memory import SPARED_BYTES, bytes_of
 from unit.plugins.module_utils._slot.calls import host, names, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed, request
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import row
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.production import promotion, status_here
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.production import promotion, status_here
 from ansible_collections.arcpro.b70.plugins.plugin_utils._slot_words import slot_status
 from unit.plugins.module_utils._evidence.records import record
 from unit.plugins.module_utils._slot.calls import b70ctl

@@ -11,8 +11,8 @@ from errno import EIO, ENOSPC
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.frontdoor import SPARE_BYTES
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.frontdoor import SPARE_BYTES
 from unit.plugins.module_utils._slot.calls import check, host, names, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeFiles, FakeHost, request
 

@@ -9,8 +9,10 @@ import json
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, command, quarantine
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Mode
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import quarantine
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Mode
 from unit.plugins.module_utils._slot.calls import b70ctl, host, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, LOST, request
 

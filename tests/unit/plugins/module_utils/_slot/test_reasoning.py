@@ -9,9 +9,9 @@ import json
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import canary
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import CanaryCase, parse_profile
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Reply, SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import canary
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import CanaryCase, parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Reply, SlotFault
 from unit.plugins.module_utils._slot.fake_host import profile_data
 from unit.plugins.module_utils._slot.test_canary_phase import KNOWN, run
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, command
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Gate
 from unit.plugins.module_utils._slot.calls import host, names, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
 

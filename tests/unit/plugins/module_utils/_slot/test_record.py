@@ -9,9 +9,10 @@ import json
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, command
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.baseline import baseline_file
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.driver import Driver
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask.baseline import baseline_file
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.do.driver import Driver
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from unit.plugins.module_utils._slot.calls import b70ctl
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, request
 

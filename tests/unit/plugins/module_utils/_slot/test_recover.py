@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Mode, OnFailure
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Gate, Mode, OnFailure
 from unit.plugins.module_utils._slot.calls import host, killed_anywhere, made_once, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT
 

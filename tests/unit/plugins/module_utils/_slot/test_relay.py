@@ -11,6 +11,7 @@ import stat
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.openai import OPENAI
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.symptoms import diagnose
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.relay import (
     BIND,
     CA,
@@ -25,8 +26,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.relay import (
     parse_key,
     parse_url,
 )
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.symptoms import diagnose
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Reply, SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Reply, SlotFault
 
 SECRET = "sk-a'b%c"
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Holder, Mode
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Gate, Holder, Mode
 from unit.plugins.module_utils._slot.calls import b70ctl, check, killed_anywhere, names, recover, switch
 from unit.plugins.module_utils._slot.fake_host import FAULTS, LAYOUT, LOST, FakeHost, profile_data, request
 

@@ -11,8 +11,8 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.rendering import Rendering
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, OnFailure, Phase
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.rendering import Rendering
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Gate, OnFailure, Phase
 from unit.plugins.module_utils._slot.calls import check, killed_anywhere, made_once, names, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, profile_data, rendering
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from unit.plugins.module_utils._slot.calls import host, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed, request
 

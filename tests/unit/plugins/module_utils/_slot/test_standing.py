@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _slot_module
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from unit.plugins.module_utils._slot.calls import check, host, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost
 

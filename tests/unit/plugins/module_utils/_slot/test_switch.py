@@ -9,8 +9,8 @@ import json
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, OnFailure
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Gate, OnFailure
 from unit.plugins.module_utils._slot.calls import host, names, switch
 from unit.plugins.module_utils._slot.fake_host import BACKEND, FAULTS, LAYOUT, FakeUnit, profile_data, request
 

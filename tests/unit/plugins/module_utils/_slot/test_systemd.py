@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import systemd
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import HostFault, SlotFault, UnitState
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import HostFault, SlotFault, UnitState
 
 FILES = "minimax-vllm.service disabled enabled\n"
 SHOWN = """\

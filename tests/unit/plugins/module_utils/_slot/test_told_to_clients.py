@@ -9,9 +9,15 @@ import json
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.published import reason_of
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Direction, Failure, Holder, Mode, Phase
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.published import reason_of
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import (
+    Direction,
+    Failure,
+    Holder,
+    Mode,
+    Phase,
+)
 from unit.plugins.module_utils._slot.calls import b70ctl, host, recover, switch
 from unit.plugins.module_utils._slot.fake_host import FAULTS, LAYOUT, LOST, request
 

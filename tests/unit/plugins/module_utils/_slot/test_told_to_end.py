@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from unit.plugins.module_utils._slot.calls import host, made_once, names, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
 

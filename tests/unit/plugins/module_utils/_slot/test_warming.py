@@ -10,8 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import api, exact
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Gate, Reply
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import exact
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Gate, Reply
 from unit import contracts
 from unit.plugins.module_utils._slot.calls import host
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHttp, profile_data, request

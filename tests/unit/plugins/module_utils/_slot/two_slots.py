@@ -14,8 +14,8 @@ from pathlib import PurePosixPath
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.effects import Effects
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import Holder, Layout, Reply, UnitState
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import Effects
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Holder, Layout, Reply, UnitState
 from unit.plugins.module_utils._slot.fake_host import (
     LAYOUT,
     FakeHost,

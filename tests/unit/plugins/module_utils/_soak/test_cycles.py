@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import ToldToEndFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import ToldToEndFault
 from ansible_collections.arcpro.b70.plugins.module_utils._soak.cycles import Answer, Soak
 from ansible_collections.arcpro.b70.plugins.module_utils._soak.judging import judge
 from unit.plugins.module_utils._soak.test_judging import PLAN

@@ -17,7 +17,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._evidence import job as
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.job import Found
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store, StoreError
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.work import Work, WorkError
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import SlotFault
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import layout_of
 from ansible_collections.arcpro.b70.plugins.module_utils._soak import job, watching
 from ansible_collections.arcpro.b70.plugins.module_utils._soak.cycles import nothing_seen

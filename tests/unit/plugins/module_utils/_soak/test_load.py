@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._soak.load import bodies
 from unit.plugins.module_utils._slot.fake_host import profile_data
 from unit.plugins.module_utils._soak.test_judging import PLAN

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import quarantine
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.types import SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import quarantine
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import SlotFault
 from ansible_collections.arcpro.b70.plugins.module_utils._soak import watching
 from unit.plugins.module_utils._slot.calls import host, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot import canary, hearing, needle, pooling
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import canary, hearing, pooling
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of_engine
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words import needle
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from unit.plugins.module_utils._slot.fake_host import profile_data

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import row
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.production import examined
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.production import examined
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.offers import offers, provenance, rate, summary

@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
 from unit import contracts
 from unit.plugins.plugin_utils._render.test_replicas import profile, rendered
 

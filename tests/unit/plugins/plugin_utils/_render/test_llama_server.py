@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.engines import table
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import schema

@@ -11,10 +11,10 @@ import subprocess
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.network import Floor
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.nodes import parse_group
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import NodePart, parse_profile
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.slot_file import parse_slot_file
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.network import Floor
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.nodes import parse_group
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import NodePart, parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.slot_file import parse_slot_file
 from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.choose import against_nodes
 from ansible_collections.arcpro.b70.plugins.plugin_utils._nodes import node_place
 from unit import contracts

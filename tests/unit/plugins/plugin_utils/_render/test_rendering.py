@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS, kind_of_engine
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.production import examined
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.production import examined
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks, stack_id
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.quoting import quote

@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.profile import parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.choose import against_cards
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering

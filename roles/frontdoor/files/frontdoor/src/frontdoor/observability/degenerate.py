@@ -1,1 +1,1 @@
-../../../../../../../plugins/module_utils/_slot/degenerate.py
+../../../../../../../plugins/module_utils/_slot/ask/degenerate.py

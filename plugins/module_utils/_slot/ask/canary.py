@@ -1,0 +1,339 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The canary: requests whose answers are known, and how an answer is checked against them. Pure.
+
+Normalisation: surrounding white space is removed. Hash: sha256 of the normalised UTF-8 text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ..kinds.table import kind_of
+from ..model.profile import CanaryCase, Profile
+from ..words.needle import prompt as long_prompt
+from ..words.types import Reply, SlotFault
+from . import structured
+from .degenerate import degenerate
+from .reasoning import answer_of
+
+PATH = "/v1/chat/completions"
+CACHED = 2  # the first attempt whose prompt the prefix cache holds
+SHOWN = 200  # characters of an answer that go into a result
+NAN = "the engine computes NaN: a log probability of its answer is no number"
+# The cards' stacks are known for this; users who ask for no log probabilities are not harmed.
+NAN_FAR_BACK = "its log probabilities hold NaN, while its text without them is right"
+_COLOURS = {"red": (255, 0, 0), "green": (0, 160, 0), "blue": (0, 0, 255), "white": (255, 255, 255), "black": (0, 0, 0)}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A generated text, or the arguments of a call. finish_reason: stop, length … as the engine says it.
+
+    prompt_tokens, cached_tokens: what it counted. problem: why this is no answer to judge.
+    """
+
+    text: str
+    finish_reason: str = ""
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class CanaryResult:
+    """One case: passed only when every repeat passed. got, sha256 and seconds: of the first that failed, or the last.
+
+    seconds: latency of that request. attempt: its number, from 1, of so many attempts. problem: why it failed, where
+    the two sides don't say it. note: what is worth knowing although it passed. request: hash of what was asked.
+    steady: whether the repeats were answered alike, so that another host with this fingerprint can be compared.
+    replica: which engine of several was asked.
+    """
+
+    profile: str
+    name: str
+    passed: bool
+    expected: str
+    got: str
+    sha256: str
+    seconds: float
+    attempt: int = 1
+    problem: str = ""
+    note: str = ""
+    finish_reason: str = ""
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    attempts: int = 1
+    request: str = ""
+    steady: bool = True
+    replica: int | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        return {**asdict(self), "seconds": round(self.seconds, 3)}
+
+
+def normalise(text: str) -> str:
+    return text.strip()
+
+
+def digest(text: str) -> str:
+    """sha256 of the normalised text, in hex. Halves of characters, which JSON can hold, count as they are."""
+    return hashlib.sha256(normalise(text).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def shown(text: str) -> str:
+    """The normalised text, cut, with what no screen should be given written as escapes."""
+    whole = normalise(text)
+    cut = whole if len(whole) <= SHOWN else whole[:SHOWN] + "…"
+    return "".join(char if char.isprintable() or char in "\t\n" else ascii(char)[1:-1] for char in cut)
+
+
+def png(width: int, height: int, colour: str) -> bytes:
+    """A one-colour picture. Raises SlotFault for a colour it doesn't know (a name, or rrggbb in hex)."""
+    if re.fullmatch(r"#?[0-9a-fA-F]{6}", colour):
+        rgb = bytes.fromhex(colour.removeprefix("#"))
+    elif colour in _COLOURS:
+        rgb = bytes(_COLOURS[colour])
+    else:
+        raise SlotFault(f"canary image: colour {colour!r} is unknown; use rrggbb or one of {', '.join(_COLOURS)}")
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    rows = (b"\0" + rgb * width) * height
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def image_url(image: Mapping[str, Any] | str) -> str:
+    """Data URL for a case's image: a data URL as it is, or {width, height, colour} drawn."""
+    if isinstance(image, str):
+        return image
+    data = png(int(image.get("width", 64)), int(image.get("height", 64)), str(image.get("colour", "red")))
+    return "data:image/png;base64," + base64.b64encode(data).decode()
+
+
+def payload(profile: Profile, case: CanaryCase) -> dict[str, Any]:
+    """Body of POST /v1/chat/completions for a case: greedy, seeded, not streamed. The same for every repeat."""
+    content: Any = case.prompt
+    max_tokens = case.max_tokens + profile.engine.reasoning_room
+    if case.long is not None:
+        content = long_prompt(
+            case.long,
+            case.prompt,
+            max_model_len=profile.engine.max_model_len,
+            max_tokens=max_tokens,
+            seed=profile.canary.seed,
+        )
+    if case.image is not None:
+        content = [
+            {"type": "text", "text": content},
+            {"type": "image_url", "image_url": {"url": image_url(case.image)}},
+        ]
+    body: dict[str, Any] = {
+        "model": profile.engine.served_model_name,
+        "messages": [{"role": "user", "content": content}],
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "top_p": 1.0,
+        "seed": profile.canary.seed,
+        "stream": False,
+        **structured.asked(case),
+    }
+    own = {} if profile.engine.reasoning is None else profile.engine.reasoning.template_kwargs
+    if own or profile.frontdoor.chat_template_kwargs is not None:
+        body["chat_template_kwargs"] = {**(profile.frontdoor.chat_template_kwargs or {}), **own}
+    return body
+
+
+def repeated(profile: Profile, body: Mapping[str, Any], attempt: int, salt: str) -> dict[str, Any]:
+    """The body as one attempt sends it, from 1 on.
+
+    The first asks for log probabilities too, which show numbers that are none. The first of each pair of
+    attempts finds nothing in the prefix cache and computes its whole prompt, the second finds what the first left, so
+    both ways are tried. salt: what no earlier request has used.
+    """
+    extra: dict[str, Any] = {"logprobs": True} if attempt == 1 else {}
+    return {**salted(profile, body, f"{salt}-{(attempt + 1) // 2}", again=attempt % 2 == 0), **extra}
+
+
+def salted(profile: Profile, body: Mapping[str, Any], salt: str, *, again: bool = False) -> dict[str, Any]:
+    """The body with what keeps it apart from all prompts in the prefix cache but those of the same salt."""
+    return kind_of(profile.engine.kind).apart(body, salt, again=again)
+
+
+def request_hash(profile: Profile, case: CanaryCase) -> str:
+    """sha256 over what is asked and how its answer is found, without the name under which the model is served."""
+    asked = {key: value for key, value in payload(profile, case).items() if key != "model"}
+    reasoning = profile.engine.reasoning
+    if reasoning is not None:
+        asked["reasoning"] = [reasoning.how, *reasoning.tags]
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+
+def first_token_payload(profile: Profile, *, logprobs: bool) -> dict[str, Any]:
+    """The cheapest request that makes the engine compute: one token, with its log probability where it can be had."""
+    body = payload(profile, CanaryCase("first_token", "Say one word.", 1, "contains", "")) | {"max_tokens": 1}
+    if logprobs:
+        body["logprobs"] = True
+    return body
+
+
+def answer(reply: Reply, profile: Profile, case: CanaryCase | None = None) -> Answer:
+    """The answer of a chat completion without the reasoning before it. Raises SlotFault when there is none."""
+    if reply.status != 200:
+        got = reply.error or f"{reply.status} {reply.text[:SHOWN]}"
+        raise SlotFault("the engine did not answer a generation request", expected="200", got=shown(got))
+    try:
+        data = json.loads(reply.text)
+        choice = data["choices"][0]
+        message, finish_reason = choice["message"], str(choice.get("finish_reason") or "")
+        text, problem = answer_of(message, finish_reason, profile.engine.reasoning)
+        if case is not None and case.tool is not None and not problem:
+            text, problem = structured.call_of(case, message, text)
+        usage = data.get("usage") or {}
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        return Answer(text, finish_reason, _count(usage.get("prompt_tokens")), _count(cached), problem)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise SlotFault(
+            "the engine's answer is not a chat completion", expected="choices[0].message", got=shown(reply.text)
+        ) from error
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def refusal(reply: Reply) -> str:
+    """What came in place of an answer that can be used."""
+    return shown(f"{reply.status} {reply.text}") if reply.status != 200 else "200 with NaN in logprobs"
+
+
+def nan_logprob(reply: Reply) -> bool:
+    """Did the engine compute numbers that are not numbers? Some engines say so in an error, some in the answer."""
+    if "not JSON compliant" in reply.text:
+        return True
+    if reply.status != 200:
+        return False
+    try:
+        entries = json.loads(reply.text)["choices"][0]["logprobs"]["content"]
+        values = [entry["logprob"] for entry in entries]
+    except (ValueError, LookupError, TypeError):
+        return False
+    return any(isinstance(value, float) and not math.isfinite(value) for value in values)
+
+
+def expectation(case: CanaryCase) -> str:
+    """The expected side in words."""
+    if case.tool is not None:
+        return f"{case.tool['name']}({case.expected})"
+    return case.expected if case.compare == "exact" else f"{case.compare}: {case.expected}".rstrip(": ")
+
+
+def matches(case: CanaryCase, text: str) -> bool:
+    """Is it the wanted answer? For compare baseline, expected is the recorded hash, or empty while it is recorded."""
+    got = normalise(text)
+    if case.compare == "exact":
+        return got == normalise(case.expected)
+    if case.compare == "contains":
+        return case.expected.casefold() in got.casefold()
+    if case.compare == "regex":
+        return re.search(case.expected, got) is not None
+    if case.compare == "json":
+        return not structured.wrong(case, got)
+    if case.compare == "baseline" and not case.expected:
+        return True
+    return digest(text) == case.expected.lower().removeprefix("sha256:")
+
+
+def evaluate(profile: Profile, case: CanaryCase, got: Answer, seconds: float, attempt: int) -> CanaryResult:
+    """Check one answer. Raises SlotFault when the case's own regular expression is broken."""
+    try:
+        matched = not got.problem and matches(case, got.text)
+    except re.error as error:
+        raise SlotFault(f"canary {case.name}: {case.expected!r} is no regular expression ({error})") from error
+    # What is right to the letter is right, however odd it looks.
+    certain = matched and case.expected and case.compare in ("exact", "sha256", "baseline", "json")
+    problem = "" if certain else got.problem or degenerate(got.text)
+    if not matched:
+        problem = problem or _mismatch(case, got)
+    return CanaryResult(
+        profile=profile.name,
+        name=case.name,
+        passed=matched and not problem,
+        expected=expectation(case)[:SHOWN],
+        got=shown(got.text),
+        sha256=digest(got.text),
+        seconds=seconds,
+        attempt=attempt,
+        problem=problem,
+        finish_reason=got.finish_reason,
+        prompt_tokens=got.prompt_tokens,
+        cached_tokens=got.cached_tokens,
+    )
+
+
+def _mismatch(case: CanaryCase, got: Answer) -> str:
+    """What the two sides, which are cut, may not show."""
+    if got.finish_reason == "length" and case.compare != "baseline":
+        return f"the answer was cut off after max_tokens {case.max_tokens}"
+    if case.compare == "json":
+        return structured.wrong(case, normalise(got.text))
+    if case.compare in ("sha256", "baseline"):
+        wanted = case.expected.lower().removeprefix("sha256:")
+        return f"the answer's sha256 begins with {digest(got.text)[:12]}, the wanted one with {wanted[:12]}"
+    return ""
+
+
+def unanswered(
+    profile: Profile, case: CanaryCase, problem: str, got: str = "", seconds: float = 0.0, attempt: int = 1
+) -> CanaryResult:
+    """A case that failed without a text to judge."""
+    return CanaryResult(profile.name, case.name, False, expectation(case)[:SHOWN], got, "", seconds, attempt, problem)
+
+
+def differing(results: Sequence[CanaryResult]) -> str:
+    """How the answers of one case's repeats differ, or "" when they are the same.
+
+    At temperature 0 with one seed an engine that nobody else uses has no reason to answer differently.
+    """
+    first: dict[str, CanaryResult] = {}
+    for result in results:
+        first.setdefault(result.sha256, result)
+    if len(first) < 2:
+        return ""
+    seen = [f"{result.got[:40]!r} ({sha[:12]}, answer {result.attempt})" for sha, result in first.items()]
+    return f"the repeats answered differently: {'; '.join(seen[:3])}"
+
+
+def cached_answer(result: CanaryResult) -> CanaryResult:
+    """The answer to a long prompt that the prefix cache held, with what is worth knowing of that."""
+    if not result.passed:
+        why = "from the prefix cache, after a right one without it"
+        return replace(result, problem=f"{result.problem}; {why}" if result.problem else why)
+    if result.cached_tokens == 0:
+        return replace(result, note="the second answer took nothing from the prefix cache")
+    return result
+
+
+def summed_up(results: Sequence[CanaryResult], *, must_agree: bool) -> CanaryResult:
+    """One result of a case out of its repeats, of which only the last can have failed.
+
+    must_agree: answers that differ fail the case; otherwise they are noted.
+    """
+    problem = differing(results)
+    last = replace(results[-1], steady=not problem)
+    if last.passed and problem and must_agree:
+        return replace(last, passed=False, problem=problem)
+    notes = [*(result.note for result in results), problem if last.passed else ""]
+    return replace(last, note="; ".join(dict.fromkeys(note for note in notes if note)))

@@ -1,0 +1,76 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The canary of models that write down speech: a sound that is made here or given, and what came of it. Pure.
+
+A tone says that the whole way from the upload through encoder and decoder to a text works and gives the same twice.
+Only a recording with a known text shows that speech is understood.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from ..model.profile import CanaryCase, Profile
+from ..words.types import Reply, SlotFault
+from .canary import SHOWN, Answer, CanaryResult, digest, evaluate, expectation, normalise, shown
+from .degenerate import unprintable
+
+PATH = "/v1/audio/transcriptions"
+RATE = 16000
+PROBE = CanaryCase("first_token", "", 0, "transcript", "", audio={"tone_hz": 440, "seconds": 1})
+
+
+def wav(tone_hz: float, seconds: float) -> bytes:
+    """A tone that swells and fades away, as 16-bit mono WAV."""
+    count = int(RATE * seconds)
+    samples = (
+        int(12000 * math.sin(math.pi * n / count) * math.sin(2 * math.pi * tone_hz * n / RATE)) for n in range(count)
+    )
+    data = b"".join(struct.pack("<h", sample) for sample in samples)
+    head = struct.pack("<4sI4s4sIHHIIHH4sI", b"RIFF", 36 + len(data), b"WAVE", b"fmt ", 16, 1, 1, RATE, RATE * 2, 2, 16,
+                       b"data", len(data))  # fmt: skip
+    return head + data
+
+
+def sound(audio: Mapping[str, Any] | str) -> bytes:
+    """The bytes of a case's audio: a data URL, or {tone_hz, seconds} made."""
+    if isinstance(audio, str):
+        return base64.b64decode(audio.partition("base64,")[2])
+    return wav(float(audio.get("tone_hz", 440)), float(audio.get("seconds", 2)))
+
+
+def fields(profile: Profile) -> dict[str, str]:
+    """What is sent beside the file."""
+    model = profile.engine.served_model_name
+    return {"model": model, "response_format": "json", "temperature": "0", "seed": str(profile.canary.seed)}
+
+
+def text_of(reply: Reply) -> str:
+    """The written text. Raises SlotFault when there is none, not even an empty one."""
+    if reply.status != 200:
+        got = reply.error or f"{reply.status} {reply.text[:SHOWN]}"
+        raise SlotFault("the engine did not answer a request for a transcript", expected="200", got=shown(got))
+    try:
+        text = json.loads(reply.text)["text"]
+    except (ValueError, LookupError, TypeError) as error:
+        raise SlotFault("the engine's answer is no transcript", expected="text", got=shown(reply.text)) from error
+    if not isinstance(text, str):
+        raise SlotFault("the engine's answer is no transcript", expected="text", got=shown(reply.text))
+    return text
+
+
+def check_answer(profile: Profile, case: CanaryCase, reply: Reply, seconds: float, attempt: int) -> CanaryResult:
+    """Check one transcript against its case. Raises SlotFault when there is none."""
+    text = text_of(reply)
+    if case.compare != "transcript":
+        return evaluate(profile, case, Answer(text), seconds, attempt)
+    # Silence, a note in brackets or a guess: any text is right for a tone, as long as it is one.
+    problem = unprintable(normalise(text))
+    got, expected = shown(text), expectation(case)
+    return CanaryResult(profile.name, case.name, not problem, expected, got, digest(text), seconds, attempt, problem)

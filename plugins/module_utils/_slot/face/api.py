@@ -1,0 +1,574 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The public functions of the slot engine: what modules and commands call, and the plain data they get back."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from .. import power
+from ..decide.machine import Kind, Plan, Seen
+from ..do.driver import Driver, Outcome, predict
+from ..do.progress import last_progress
+from ..look import guards
+from ..look.drift import drift_of
+from ..look.frontdoor import FrontdoorLink, read_state
+from ..look.node_link import mapping
+from ..look.observe import (
+    engine_answers,
+    installed_profiles,
+    load_profile,
+    load_wanted,
+    neighbours,
+    other_slots,
+    read_memory,
+    slot_units,
+)
+from ..model import quarantine, replicas
+from ..model.journal import Memory, passed
+from ..model.liveness_file import next_of, read_liveness
+from ..model.production import promotion, status_here
+from ..model.recorded import recorded, works
+from ..model.slot_file import read_slot_file
+from ..model.state_file import SlotState, stamp
+from ..words.effects import RENDERING, SETTLING, Effects
+from ..words.types import End, Failure, Layout, Mode, Phase, Request, SlotFault, UnitState, Way
+from .table import not_looked_at
+
+SHOWN_ATTEMPTS = 5
+ISOLATE_LIMIT_S = 60.0
+PROGRESS_BYTES = 64 * 2**10
+
+
+def new_switch_id(stamp: str) -> str:
+    """An identifier that sorts by time and is unique on a host."""
+    return f"{stamp.replace('-', '').replace(':', '')}-{secrets.token_hex(3)}"
+
+
+def caller(requested_by: str = "") -> str:
+    """Who runs this, for lock and journal: who asked from elsewhere, else user and SSH client where there is one."""
+    if requested_by:
+        return requested_by
+    try:
+        user = os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    client = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
+    return f"{user} from {client}" if client else user
+
+
+def _side(name: str | None, fingerprint: str | None, verified: bool, enabled: str | None) -> str:
+    return (
+        f"profile: {name or '-'}\nfingerprint: {fingerprint or '-'}\n"
+        f"verified: {'yes' if verified else 'no'}\nenabled unit: {enabled or '-'}\n"
+    )
+
+
+def _diff(before: str, after: str, slot: str) -> dict[str, str]:
+    return {"before": before, "after": after, "before_header": f"slot {slot}", "after_header": f"slot {slot}"}
+
+
+def _before(seen: Seen) -> str:
+    state = seen.state
+    enabled = ", ".join(unit.name for unit in (*seen.units, *seen.legacy) if unit.enabled)
+    if state is None or state.phase != "serving":
+        return _side(None, None, False, enabled)
+    return _side(state.profile_name, state.fingerprint, state.verified, enabled)
+
+
+def _after(request: Request, layout: Layout, seen: Seen, plan: Plan) -> str:
+    if plan.kind is Kind.NOTHING:
+        return _before(seen)
+    if not request.active or request.profile is None:
+        return _side(None, None, False, None)
+    units = ", ".join(seen.target_units)
+    return _side(request.profile, seen.fingerprint, str(request.gate) == "verified", units)
+
+
+def switch(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
+    """Runs the switch and returns the module's result, with `failed` where it did not do what was asked.
+
+    In mode RECOVER or BOOT the slot chooses, under its lock, what it should serve. Of several engines it settles one
+    after the other, each in a run of its own, and the result is that of the first that failed, or of the last.
+    """
+    if request.mode is Mode.SWITCH:
+        return _told(fx, layout, Driver(fx, layout, request).run())
+    result: dict[str, Any] = {}
+    left, settled = request, set[str]()
+    while True:
+        outcome = Driver(fx, layout, left).run()
+        if not result or (not result["failed"] and outcome.end is not End.UNCHANGED):
+            result = _told(fx, layout, outcome)
+        told = any(failure.told for failure in outcome.failures)
+        if told or outcome.end is End.INTERRUPTED or settled.issuperset(outcome.units):
+            return result
+        settled.update(outcome.units)
+        left = replace(left, leave=(*left.leave, *outcome.processes), switch_id=new_switch_id(stamp(fx.clock.now())))
+
+
+def _told(fx: Effects, layout: Layout, outcome: Outcome) -> dict[str, Any]:
+    """The result of a run."""
+    result = _result(layout, outcome.request, outcome)
+    if outcome.changed:
+        try:
+            units, legacy = slot_units(fx, layout)
+            enabled = ", ".join(unit.name for unit in (*units, *legacy) if unit.enabled)
+        except SlotFault as fault:
+            # What was done is done; only the diff can't tell it all.
+            enabled = f"unknown: {fault.message}"
+        fingerprint = outcome.profile.fingerprint if outcome.profile is not None else None
+        after = _side(outcome.profile_name, fingerprint, outcome.verified, enabled)
+    else:
+        after = _before(outcome.seen)
+    result["diff"] = _diff(_before(outcome.seen), after, layout.slot)
+    try:
+        result["quarantine"] = _quarantine(fx, layout)
+    except OSError as error:
+        result["quarantine"] = None
+        result["warnings"].append(f"whether this host is in quarantine could not be read: {error}")
+    return result
+
+
+def isolate(fx: Effects, layout: Layout, who: str, reason: str, *, check: bool = False) -> dict[str, Any]:
+    """Puts the host into quarantine and closes its frontdoor, until a person clears it. The engine keeps running.
+
+    It waits for a switch that is about to end. Raises SlotFault where nobody can be kept out, also where the frontdoor
+    does not say that it is closed.
+    """
+    note = f"pid {os.getpid()} ({who}) since {stamp(fx.clock.now())}: setting the quarantine"
+    with ExitStack() as locks:
+        if not check:
+            locks.enter_context(fx.locks.hold(layout.lock_file, note, ISOLATE_LIMIT_S))
+        state, held = read_state(fx, layout), quarantine.read(fx, layout)
+        before = {} if held is None else held.as_dict()
+        record = quarantine.by_hand(fx, layout, who, reason, None if state is None else state.profile_name)
+        if held is not None and held.reason == reason:
+            record = held
+        writes, closes = record.as_dict() != before, state is not None and state.open
+        warnings: list[str] = []
+        if writes and not check:
+            quarantine.write(fx, layout, record)
+        if closes and not check:
+            # Once the state file says so, the frontdoor applies it as soon as it can.
+            try:
+                if not FrontdoorLink(fx, layout).publish({"phase": "failed", "reason": record.published()}):
+                    warnings.append(f"no frontdoor answers at {layout.frontdoor_url}; it counts as closed")
+            except SlotFault as fault:
+                written = f"the quarantine is written to {layout.quarantine_file}"
+                raise SlotFault(f"{written}, but {fault.message}") from fault
+    return {
+        "changed": writes or closes,
+        "msg": f"{record.describe()}.",
+        "quarantine": record.as_dict(),
+        "warnings": warnings,
+        "diff": {"before": before, "after": record.as_dict()},
+    }
+
+
+def release(fx: Effects, layout: Layout, who: str, why: str, *, check: bool = False) -> dict[str, Any]:
+    """Ends the quarantine. The frontdoor stays as it is: a verification opens it."""
+    held = quarantine.read(fx, layout)
+    if held is not None and not check:
+        quarantine.clear(fx, layout, who, why)
+    words = "this host is not in quarantine"
+    if held is not None:
+        kept = f"its evidence stays in {held.evidence or layout.evidence_dir}"
+        opens = "; `b70ctl verify` opens the frontdoor" if held.reason else ""
+        words = f"the quarantine since {held.since} is cleared; {kept}{opens}"
+    before = None if held is None else held.as_dict()
+    return {
+        "changed": held is not None,
+        "msg": words,
+        "quarantine": None,
+        "warnings": [],
+        "diff": {"before": before or {}, "after": {}},
+    }
+
+
+def _quarantine(fx: Effects, layout: Layout) -> dict[str, Any] | None:
+    held = quarantine.read(fx, layout)
+    return None if held is None else held.as_dict()
+
+
+def _result(layout: Layout, request: Request, outcome: Outcome) -> dict[str, Any]:
+    served = outcome.profile.engine.served_model_name if outcome.profile is not None else None
+    if served is None and outcome.profile_name is not None and outcome.seen.state is not None:
+        served = (outcome.seen.state.profile or {}).get("served_model_name")
+    fingerprint = outcome.profile.fingerprint if outcome.profile is not None else None
+    canary = [result.as_dict() for result in outcome.canary]
+    asked = [dict(case) for case in passed(canary, outcome.profile_name)] if outcome.profile_name else []
+    return {
+        "changed": outcome.changed,
+        "failed": bool(outcome.failures),
+        "msg": message(layout, outcome),
+        "slot": layout.slot,
+        "switch_id": request.switch_id,
+        "outcome": str(outcome.end),
+        "way": str(outcome.plan.way),
+        "profile": outcome.profile_name,
+        "previous_profile": outcome.previous,
+        "served_model": served,
+        "verified": outcome.verified,
+        "verified_at": outcome.verified_at,
+        "fingerprint": fingerprint,
+        "verified_by": asked or _verified_by(outcome.seen.memory, outcome.profile_name, fingerprint),
+        "rolled_back": outcome.end is End.ROLLED_BACK,
+        "phases": [record.as_dict() for record in outcome.phases],
+        "canary": canary,
+        "recorded": list(outcome.recorded_cases),
+        "actions": [],
+        "not_looked_at": [],
+        "failure": outcome.failures[0].as_dict() if outcome.failures else None,
+        "failures": [failure.as_dict() for failure in outcome.failures[1:]],
+        "warnings": list(outcome.warnings),
+    }
+
+
+def _verified_by(memory: Memory, profile: str | None, fingerprint: str | None) -> list[dict[str, Any]]:
+    """The canary cases by which this very thing was verified last, as the journal remembers them."""
+    known = memory.verified
+    if known is None or (known.profile, known.fingerprint) != (profile, fingerprint):
+        return []
+    return [dict(case) for case in known.cases]
+
+
+def message(layout: Layout, outcome: Outcome) -> str:
+    """One paragraph: what was wanted, what failed with both sides, where the slot is now."""
+    request = outcome.request
+    slot, name = f"slot {layout.slot}", outcome.profile_name
+    proof = "verified" if outcome.verified else "not verified"
+    if not outcome.failures:
+        if request.mode is not Mode.SWITCH and outcome.end is End.UNCHANGED and not request.active:
+            return f"Nothing to settle in {slot}: {outcome.chosen}."
+        if not request.active:
+            return f"{slot} is stopped."
+        took = sum(record.seconds for record in outcome.phases)
+        if outcome.units and outcome.end is not End.UNCHANGED:
+            return f"{', '.join(outcome.units)} is served in {slot}, {proof} ({took:.1f} s)."
+        verb = "is served already" if outcome.end is End.UNCHANGED else "is served"
+        beside = ", beside the engine before it until then" if outcome.plan.beside else ""
+        return f"{name} {verb} in {slot}, {proof} ({took:.1f} s{beside})."
+    what = f"to {request.profile}" if request.active else "to stopped"
+    text = f"The switch of {slot} {what} failed in {outcome.failures[0].describe()}."
+    for failure in outcome.failures[1:]:
+        text += f" Then {failure.describe()}."
+    where = {
+        End.UNTOUCHED: f"Nothing was touched: {name} is still served, {proof}." if name else "Nothing was touched.",
+        End.ROLLED_BACK: f"{name} is served again, {proof}.",
+        End.STOPPED: f"{slot.capitalize()} is stopped and the frontdoor is closed.",
+        End.LEFT: f"{slot.capitalize()} was left as it was, and the frontdoor is closed.",
+        End.INTERRUPTED: "The controller settles it: after the boot of the host, or when all nodes are back.",
+        End.STUCK: f"{slot.capitalize()} could not be stopped; the frontdoor is closed.",
+        End.DEFERRED: "What runs was left as it is, and the controller settles it: `b70ctl status` says when.",
+        End.DEGRADED: f"It is closed, and the other replicas of {name} are served, {proof}."
+        if name
+        else "It is closed, and no other replica is served.",
+    }
+    return f"{text} {where.get(outcome.end, '')}".strip()
+
+
+def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
+    """Predicts what `switch` would do now. Touches nothing."""
+    seen, plan, failure, warnings, *_more = predict(fx, layout, request)
+    changed = failure is None and plan.kind is not Kind.NOTHING
+    state = seen.state
+    serving = state if state is not None and state.phase == "serving" else None
+    previous = serving.profile_name if serving is not None else None
+    wanted = request.profile if request.active else None
+    served = seen.target.engine.served_model_name if seen.target is not None and request.active else None
+    if failure is not None:
+        # Nothing would be touched, so what is served now is what will be.
+        wanted, served = previous, (serving.profile or {}).get("served_model_name") if serving is not None else None
+        words = f"The switch would fail in {failure.describe()}. Nothing would be touched."
+    elif changed:
+        meanwhile = " Clients are served meanwhile." if plan.way is not Way.PLAIN else ""
+        words = f"Would {'; '.join(plan.actions)}.{meanwhile}"
+    else:
+        words = f"Slot {layout.slot} is as asked for."
+    fingerprint = seen.fingerprint if failure is None else serving.fingerprint if serving is not None else None
+    unseen = [part for part in request.planned if part != "unit"] if Phase.GUARD in plan.forward else []
+    if unseen:
+        words += f" {not_looked_at(unseen)}."
+    return {
+        "changed": changed,
+        "failed": failure is not None,
+        "msg": words,
+        "slot": layout.slot,
+        "switch_id": request.switch_id,
+        "outcome": str(End.UNTOUCHED if failure is not None else End.UNCHANGED if not changed else End.COMMITTED),
+        "way": str(plan.way),
+        "profile": wanted,
+        "previous_profile": previous,
+        "served_model": served,
+        "verified": bool(serving is not None and serving.verified and not changed),
+        "verified_at": serving.verified_at if serving is not None and not changed else None,
+        "fingerprint": fingerprint,
+        "verified_by": [] if changed else _verified_by(seen.memory, wanted, fingerprint),
+        "rolled_back": False,
+        "phases": [],
+        "canary": [],
+        "recorded": [],
+        "actions": list(plan.actions) if failure is None else [],
+        "not_looked_at": unseen,
+        "failure": failure.as_dict() if failure is not None else None,
+        "failures": [],
+        "warnings": list(warnings),
+        "quarantine": None if seen.quarantine is None else seen.quarantine.as_dict(),
+        "diff": _diff(_before(seen), _before(seen) if failure else _after(request, layout, seen, plan), layout.slot),
+    }
+
+
+def standing(fx: Effects, layout: Layout) -> str | None:
+    """The profile that the slot serves, or was the last to be verified in it."""
+    return _standing(fx, layout, slot_units(fx, layout)[0])
+
+
+def _standing(fx: Effects, layout: Layout, units: Sequence[UnitState]) -> str | None:
+    running = next((unit for unit in units if unit.running), None)
+    if running is not None:
+        return layout.profile_of(running.name)
+    verified = read_memory(fx, layout).verified
+    return None if verified is None else verified.profile
+
+
+def occupied(fx: Effects, layout: Layout) -> dict[str, Any]:
+    """The profile that stands in the slot, and with it those that run or start at boot, each with its stack."""
+    units = fx.units.survey(layout.unit_prefix, ())
+    name = _standing(fx, layout, units)
+    used = [layout.profile_of(unit.name) for unit in units if unit.running or unit.enabled]
+    known = dict.fromkeys([*([name] if name else []), *used])
+    return {"profile": name, "profiles": [_stack_of(fx, layout, item) for item in known]}
+
+
+def _stack_of(fx: Effects, layout: Layout, name: str) -> dict[str, Any]:
+    try:
+        stack = json.loads(fx.files.read(layout.profile_json(name)) or "{}").get("stack") or {}
+    except (ValueError, AttributeError):
+        stack = {}
+    return {"name": name, "stack": stack.get("name"), "stack_id": stack.get("id")}
+
+
+def taken(fx: Effects, layout: Layout, profile: str) -> str:
+    """Which slots use cards that the profile needs, in words; empty where none does, or it is not rendered yet."""
+    try:
+        found = neighbours(fx, layout, load_wanted(fx, layout, profile)) if other_slots(fx, layout) else ()
+    except SlotFault:
+        return ""
+    return "; ".join(f"slot {one.slot} uses {', '.join(one.cards)} for {one.profile}" for one in found)
+
+
+def nothing(layout: Layout, why: str = "no profile was named") -> dict[str, Any]:
+    """The result where nothing was ever served, and nothing is to be."""
+    return {
+        "changed": False,
+        "failed": False,
+        "msg": f"Slot {layout.slot} serves nothing: {why}.",
+        "slot": layout.slot,
+        "outcome": str(End.UNCHANGED),
+        "wanted": None,
+        "profile": None,
+    }
+
+
+def info(fx: Effects, layout: Layout) -> dict[str, Any]:
+    """What is in the slot: state, engine, verification, installed profiles, last switches. Reads only."""
+    state = read_state(fx, layout)
+    memory = read_memory(fx, layout)
+    units, legacy = slot_units(fx, layout)
+    running = [unit for unit in units if unit.running]
+    served = [unit for unit in running if state and unit.invocation_id and unit.invocation_id in state.passed]
+    engine = next(iter((*served, *running)), None)
+    live = bool(served)
+    name = layout.profile_of(engine.name) if engine is not None else None
+    interrupted, working, told = memory.interrupted, at_work(fx, layout), read_liveness(fx, layout)
+    fingerprint = state.fingerprint if live and state is not None else None
+    records = recorded(fx, layout)
+    examined = (state.profile or {}).get("examined") if live and state is not None else None
+    gate = None if name is None else promotion(records, name, fingerprint, examined)
+    differs: Mapping[str, str] = {}
+    several = [] if name is None else _replicas(fx, layout, name, units, state)
+    if engine is not None and name is not None:
+        differs = _drift(fx, layout, name, running, state if live else None)
+    return {
+        "changed": False,
+        "slot": layout.slot,
+        "phase": state.phase if state is not None else "stopped",
+        "open": bool(live and state is not None and state.open),
+        "reason": _reason(state, live),
+        "profile": name,
+        "served_model": (state.profile or {}).get("served_model_name") if live and state is not None else None,
+        "verified": bool(live and state is not None and state.verified),
+        "verified_at": state.verified_at if live and state is not None else None,
+        "verified_by": [dict(case) for case in memory.verified.cases]
+        if memory.verified and memory.verified.profile == name
+        else [],
+        "fingerprint": fingerprint,
+        "promotion": gate and {key: gate[key] for key in ("id", "ended_at", "verdict", "summary")},
+        "drift": "; ".join(differs.values()) or None,
+        "drift_of": dict(differs),
+        "stack": None if name is None else _stack_of(fx, layout, name)["stack_id"],
+        "engine": None if engine is None else _engine(engine, fx, layout),
+        "replicas": several or None,
+        "degraded": bool(live and several) and not all(row["open"] and row["verified"] for row in several),
+        "frontdoor": _load(fx, layout),
+        "cards": cards(fx),
+        "enabled_units": [unit.name for unit in (*units, *legacy) if unit.enabled],
+        "legacy_units": [unit.name for unit in legacy if unit.running or unit.enabled],
+        "profiles": [_short(fx, layout, known, records) for known in installed_profiles(fx, layout)],
+        "last_verified": None if memory.verified is None else memory.verified.profile,
+        "node": node_report(fx, layout),
+        "at_work": working,
+        "progress": None if working is None else _progress(fx, layout, working),
+        "works": works(fx, layout),
+        "wanted": None if memory.wanted is None else memory.wanted.as_dict(),
+        "next": next_of(told),
+        "interrupted": None if interrupted is None or working is not None else interrupted.as_dict(),
+        "quarantine": _quarantine(fx, layout),
+        "liveness": told,
+        "switches": [attempt.as_dict() for attempt in memory.attempts[-SHOWN_ATTEMPTS:]],
+    }
+
+
+def _reason(state: SlotState | None, live: bool) -> str:
+    if state is None:
+        return "no state file: the slot was not served since the last boot"
+    if state.open and not live:
+        return "the process that was verified is gone, so the frontdoor is closed"
+    return state.reason
+
+
+def node_report(fx: Effects, layout: Layout) -> dict[str, Any] | None:
+    """What the service of the host's node last said and heard; None where the host is in no group."""
+    group = read_slot_file(fx, layout).group
+    if group is None:
+        return None
+    told = mapping(fx.files.read(layout.node_file))
+    return {"rank": group.rank, "leader": group.leader.name, "own": told.get("own"), "others": told.get("others") or {}}
+
+
+def at_work(fx: Effects, layout: Layout) -> str | None:
+    """The note of who holds the slot's lock, or None. That of a killed holder names a process that is gone."""
+    note = (fx.files.read(layout.lock_file) or "").strip()
+    return note if fx.processes.cmdline(_pid(note)) else None
+
+
+def switches(fx: Effects, layout: Layout) -> bool:
+    """Is a switch at work that somebody asked for, and that can go back?"""
+    note = at_work(fx, layout)
+    return note is not None and not note.endswith((SETTLING, RENDERING))
+
+
+def _pid(note: str) -> int:
+    word = note.removeprefix("pid ").split(" ")[0]
+    return int(word) if word.isdigit() else 0
+
+
+def _progress(fx: Effects, layout: Layout, note: str) -> str | None:
+    return last_progress(fx.files.tail(layout.progress_file, PROGRESS_BYTES) or "", _pid(note))
+
+
+def _drift(
+    fx: Effects, layout: Layout, name: str, running: Sequence[UnitState], state: SlotState | None
+) -> Mapping[str, str]:
+    """What of the profile's engines differs; of several, what is the same of all is said once."""
+    found: dict[str, list[str]] = {}
+    for unit in running:
+        if layout.profile_of(unit.name) == name:
+            for key, text in drift_of(fx, layout, name, unit, state).items():
+                found.setdefault(key, []).append(text)
+    return {key: "; ".join(dict.fromkeys(texts)) for key, texts in found.items()}
+
+
+def _replicas(
+    fx: Effects, layout: Layout, name: str, units: Sequence[UnitState], state: SlotState | None
+) -> list[dict[str, Any]]:
+    """Each engine of a profile that has several."""
+    try:
+        profile = load_profile(fx, layout, name)
+    except SlotFault:
+        return []
+    found = {unit.name: unit for unit in units}
+    rows = []
+    for single, own, row in zip(profile.singles, profile.replicas, replicas.known(state, profile), strict=False):
+        unit = found.get(single.unit, UnitState(single.unit))
+        live = state is not None and state.open and unit.settled and replicas.still_open(row, (unit.invocation_id,))
+        said = "" if row is None else str(row["reason"])
+        rows.append(
+            {
+                "index": own.index,
+                "backend_url": own.backend_url,
+                "cards": list(own.cards),
+                "open": live,
+                "verified": bool(live and row is not None and row["verified"]),
+                "reason": "" if live else said or (replicas.GONE if row and row["open"] else replicas.WAITS),
+                "engine": _engine(unit, fx, layout),
+            }
+        )
+    return rows
+
+
+def _engine(unit: UnitState, fx: Effects, layout: Layout) -> dict[str, Any]:
+    try:
+        singles = load_profile(fx, layout, layout.profile_of(unit.name)).on([unit.name]).singles
+        url = next((single.engine.backend_url for single in singles if single.unit == unit.name), None)
+        answers = url is not None and unit.running and engine_answers(fx, url)
+    except SlotFault:
+        answers = False
+    return {
+        "unit": unit.name,
+        "state": unit.describe(),
+        "healthy": answers,
+        "invocation_id": unit.invocation_id,
+        "started_at": unit.started_at,
+        "restarts": unit.restarts,
+    }
+
+
+def _load(fx: Effects, layout: Layout) -> dict[str, int] | None:
+    """How many generations the frontdoor runs, queues and admits at once; None where it does not tell."""
+    said = FrontdoorLink(fx, layout).status() or {}
+    found = {name: said.get(f"{name}_generations") for name in ("active", "queued", "max_active")}
+    numbers = {name: value for name, value in found.items() if isinstance(value, int)}
+    return numbers if len(numbers) == len(found) else None
+
+
+def cards(fx: Effects) -> list[dict[str, Any]]:
+    """The cards, with their memory and their power cap as far as their driver tells it."""
+    nodes = fx.processes.render_nodes()
+    told = {card.node: card for card in fx.processes.card_memory(nodes)}
+    return [
+        {
+            "node": node,
+            "used_bytes": told[node].used if node in told else None,
+            "total_bytes": told[node].total if node in told else None,
+            "power_cap_w": None if (cap := guards.power_of(fx, node)) is None else cap / power.W,
+        }
+        for node in nodes
+    ]
+
+
+def _short(fx: Effects, layout: Layout, name: str, records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    try:
+        profile = load_wanted(fx, layout, name)
+    except SlotFault as fault:
+        return {"name": name, "status": "unreadable", "title": fault.message, "pending": False, "accepted_rules": []}
+    new = fx.files.size(layout.pending(name)) is not None
+    return {
+        "name": name,
+        "status": status_here(profile.status, promotion(records, name, profile.fingerprint, profile.examined)),
+        "title": profile.title,
+        "pending": new,
+        "accepted_rules": list(profile.accepted_rules),
+        **({"remote": profile.engine.remote["base_url"]} if profile.engine.remote else {}),
+    }
+
+
+__all__ = ["Failure", "caller", "check", "info", "new_switch_id", "switch"]

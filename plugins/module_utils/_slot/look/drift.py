@@ -1,0 +1,75 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How what runs, and what systemd would start, differ from what is rendered now. Reads only."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from ..model.profile import Profile
+from ..model.state_file import SlotState
+from ..words.effects import Effects
+from ..words.types import Layout, SlotFault, UnitState
+from .observe import changed_directives, load_profile, load_wanted, process_drift
+from .strangers import named, on_port
+
+
+def drift_of(fx: Effects, layout: Layout, name: str, unit: UnitState, state: SlotState | None) -> Mapping[str, str]:
+    """The differences by what differs: rendering (its fingerprint), process, unit_file, directives, port. Empty without
+    any.
+
+    state: the state file where it is that of the running process.
+    """
+    try:
+        profile, wanted = (_single(found(fx, layout, name), unit) for found in (load_profile, load_wanted))
+    except SlotFault as fault:
+        return {"rendering": fault.message}
+    found = {
+        "rendering": _rendering(wanted, None if state is None else state.fingerprint),
+        "process": _process(fx, wanted, unit),
+        "unit_file": _unit_file(fx, layout, profile, unit),
+        "directives": "" if state is None else changed_directives(wanted, state),
+        "port": _port(fx, profile),
+    }
+    return {key: text for key, text in found.items() if text}
+
+
+def _single(profile: Profile, unit: UnitState) -> Profile:
+    """The profile as the one engine of this unit. Raises SlotFault where it has no such one."""
+    found = next((single for single in profile.on([unit.name]).singles if single.unit == unit.name), None)
+    if found is None:
+        raise SlotFault(f"{unit.name} runs, rendered are {', '.join(profile.units)}")
+    return found
+
+
+def _port(fx: Effects, profile: Profile) -> str:
+    # Whose process it is, is told to root; to others an engine of ours is one that can't be seen.
+    seen = [holder for holder in on_port(fx, profile) if holder.pid]
+    return f"shared with a process that was not verified: {named(seen)}" if seen else ""
+
+
+def _rendering(profile: Profile, fingerprint: str | None) -> str:
+    if fingerprint is None or fingerprint == profile.fingerprint:
+        return ""
+    return f"runs {fingerprint}, rendered is {profile.fingerprint}"
+
+
+def _process(fx: Effects, profile: Profile, unit: UnitState) -> str:
+    """The command line and environment of the running process, as far as they can be read."""
+    return (process_drift(fx, profile, unit) or "") if unit.main_pid else ""
+
+
+def _unit_file(fx: Effects, layout: Layout, profile: Profile, unit: UnitState) -> str:
+    path = layout.unit_dir / profile.unit
+    if unit.needs_reload:
+        return f"systemd has not loaded {path} as it is on disk: run `systemctl daemon-reload`"
+    if profile.unit_sha256 is None:
+        return ""
+    text = fx.files.read(path)
+    if text is None:
+        return f"{path} is missing; run the role slot"
+    if hashlib.sha256(text.encode()).hexdigest() != profile.unit_sha256:
+        return f"{path} was changed by hand; changes belong in a drop-in (`systemctl edit {profile.unit}`)"
+    return ""

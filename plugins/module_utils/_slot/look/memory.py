@@ -1,0 +1,72 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The host's memory, and how much of it a profile needs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+from ..kinds.kind import Weights
+from ..kinds.table import kind_of
+from ..model.profile import Profile
+from ..words.effects import Effects
+from ..words.types import SlotFault
+
+SPARED_BYTES = 4 * 2**30  # for the host, and for the engine's own processes
+MEMINFO = PurePosixPath("/proc/meminfo")
+
+
+def bytes_of(meminfo: str | None, name: str) -> int:
+    """The value of that name (MemTotal, MemAvailable) in the text of /proc/meminfo; 0 where it has none."""
+    found = re.search(rf"^{name}:\s+(\d+) kB$", meminfo or "", re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
+def weight_sizes(fx: Effects, profile: Profile) -> dict[PurePosixPath, int]:
+    """The files of weights that the profile's engine loads, those of models beside its own too, with their bytes."""
+    files, kind = fx.files, kind_of(profile.engine.kind)
+    paths: list[PurePosixPath] = []
+    for folder in map(PurePosixPath, (profile.model_path, *profile.companions)):
+        weights = Weights(profile.name, folder, files.names(folder), profile.engine.argv, files.read)
+        paths += [folder / name for name in kind.weight_files(weights)]
+    return {path: files.size(path) or 0 for path in paths}
+
+
+def check(fx: Effects, profile: Profile) -> None:
+    """Raises SlotFault if the host has too little memory for the caches that the engines keep there.
+
+    Such memory can't be swapped, so with too little the host itself comes to a stand. The weights are counted because
+    each start reads them through it. A host that does not report its memory is not judged.
+    """
+    own = kind_of(profile.engine.kind).host_cache_bytes(profile.engine.settings)
+    total = bytes_of(fx.files.read(MEMINFO), "MemTotal")
+    if not own or not total:
+        return
+    caches, weights = own * len(profile.units), sum(weight_sizes(fx, profile).values())
+    if caches + weights + SPARED_BYTES <= total:
+        return
+    each = f" ({len(profile.units)} replicas with {gib(own)} each)" if profile.replicas else ""
+    most = max(0, (total - weights - SPARED_BYTES) // len(profile.units))
+    raise SlotFault(
+        f"the host's memory has no room for what {profile.name} keeps of its KV cache there{each}: with the weights "
+        f"({gib(weights)}) and {gib(SPARED_BYTES)} for everything else, an engine can have up to {gib(most)}",
+        expected=f"{gib(caches + weights + SPARED_BYTES)} of memory",
+        got=gib(total),
+    )
+
+
+def lacks_beside(fx: Effects, profile: Profile) -> str:
+    """Why the caches that the profile's engine keeps in the host's memory have no room beside what is loaded already;
+    empty where they have, or it has none."""
+    own = kind_of(profile.engine.kind).host_cache_bytes(profile.engine.settings)
+    free = bytes_of(fx.files.read(MEMINFO), "MemAvailable") if own else 0
+    needed = own + SPARED_BYTES
+    return (
+        f"the host's memory has {gib(free)} free, and a second engine needs {gib(needed)}" if 0 < free < needed else ""
+    )
+
+
+def gib(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB"

@@ -1,0 +1,187 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a switch and an engine's unit ask the other nodes of a group."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import PurePosixPath
+from typing import Any
+
+from ..model import node_key, nodes
+from ..model.network import parse_links
+from ..model.nodes import LEADER_GRACE_S, RUNS, Group, Node, Part, Report, Wish
+from ..model.profile import NODES_LIMIT_S, Profile
+from ..model.slot_file import read_slot_file
+from ..words.effects import Effects, poll
+from ..words.types import Layout, SlotFault
+
+INTERVAL_S = 1.0
+ASK_LIMIT_S = 3.0
+NOTICED_S = 3.0  # an engine may end before the node that it lost says so, which looks once a second
+GUARD_LIMIT_S = 15.0  # a node whose service was just started anew answers by then, and knows whom it hears
+RECORDED = ".b70-weights.json"  # what the role model_weights keeps beside the files of a model
+
+
+def mapping(text: str | None) -> dict[str, Any]:
+    """The mapping in a JSON text; empty if the text has none."""
+    try:
+        data = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def read_key(fx: Effects, path: PurePosixPath) -> str:
+    """The key of the group in this file. Raises SlotFault."""
+    try:
+        return node_key.checked(fx.files.read(path), str(path))
+    except OSError as error:
+        raise SlotFault(f"{path} can't be read ({error.strerror}); {node_key.REMEDY}") from error
+
+
+def ask(fx: Effects, key_file: PurePosixPath, group: Group, names: Sequence[Node]) -> dict[str, Report | str]:
+    """The report of each of these nodes, all asked at once, or a text that says why there is none."""
+    try:
+        key = read_key(fx, key_file)
+    except SlotFault as fault:
+        return {node.name: fault.message for node in names}
+    nonces = [secrets.token_hex(16) for _node in names]
+    urls = [
+        group.url(node) + node_key.question(key, node.name, nonce) for node, nonce in zip(names, nonces, strict=True)
+    ]
+    found: dict[str, Report | str] = {}
+    for node, nonce, reply in zip(names, nonces, fx.http.get_each(urls, ASK_LIMIT_S), strict=True):
+        try:
+            if reply.status != 200:
+                unknown = reply.error or f"status {reply.status}"
+                raise SlotFault(node_key.OTHER_KEY if reply.status == 403 else unknown)
+            text = node_key.believed(key, node.name, nonce, reply.text)
+            report = nodes.parse_report(text, f"node {node.name}")
+            if report.stale:
+                raise SlotFault(f"its service has not looked at anything for {report.age:.0f} s")
+            found[node.name] = report
+        except SlotFault as fault:
+            found[node.name] = fault.message
+    return found
+
+
+def heard(answers: Mapping[str, Report | str]) -> dict[str, Report]:
+    """The reports of the nodes that answered."""
+    return {name: answer for name, answer in answers.items() if isinstance(answer, Report)}
+
+
+def group_of(fx: Effects, layout: Layout, profile: Profile) -> Group:
+    """The group of a profile over several nodes. Raises SlotFault if this host is in no group, or is not the leader."""
+    group, node = read_slot_file(fx, layout).group, profile.node
+    if group is None or node is None or len(group.hosts) < node.count:
+        count = 1 if node is None else node.count
+        raise SlotFault(f"profile {profile.name} needs {count} nodes, but this host has no such group (b70_nodes)")
+    if group.rank:
+        raise SlotFault(
+            f"profile {profile.name} is led by node {group.leader.name}; run the switch there, and this host follows"
+        )
+    return group
+
+
+def check_group(fx: Effects, layout: Layout, profile: Profile) -> list[str]:
+    """The guard of a profile over several nodes: each of the others can take part over a fast enough network.
+
+    Returns warnings. Raises SlotFault.
+    """
+    group, count = group_of(fx, layout, profile), 0 if profile.node is None else profile.node.count
+    for holder in fx.processes.port_holders(group.rendezvous_port):
+        if not holder.unit.startswith(layout.unit_prefix):
+            raise SlotFault(
+                f"port {group.rendezvous_port}, where the parts of {profile.name} meet (b70_nodes.port + 1), is held "
+                f"by a process that is not ours: {holder.describe()}"
+            )
+    fault, weights = SlotFault("no node was asked"), weights_of(fx, profile)
+    for _waited in poll(fx.clock, GUARD_LIMIT_S, INTERVAL_S):
+        answers = ask(fx, layout.node_key_file, group, group.followers(count))
+        try:
+            nodes.check_others(group, profile, answers, fx.clock.now().timestamp(), weights)
+        except SlotFault as found:
+            fault = found
+        else:
+            return nodes.check_network(group, profile, parse_links(fx.files.read(layout.network_file)))
+    raise fault
+
+
+def weights_of(fx: Effects, profile: Profile) -> str:
+    """A digest of what was recorded of the profile's weights: names, sizes and digests. Empty where nothing was."""
+    found = []
+    for folder in (profile.model_path, *profile.companions):
+        files = mapping(fx.files.read(PurePosixPath(folder) / RECORDED)).get("files")
+        if not isinstance(files, dict):
+            return ""
+        found.append(sorted((name, row.get("size"), row.get("sha256")) for name, row in files.items()))
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+
+def check_free(fx: Effects, layout: Layout) -> None:
+    """The guard of all other profiles: checks that the slot runs no part of another node's engine. Raises SlotFault."""
+    part, group = read_part(fx, layout), read_slot_file(fx, layout).group
+    if part is not None and part.state == RUNS and group is not None:
+        raise SlotFault(
+            f"slot {layout.slot} runs a part of {part.profile}, which node {group.leader.name} leads; switch there to "
+            "another profile first"
+        )
+
+
+def waits_for(fx: Effects, layout: Layout, group: Group, wish: Wish, switching: Callable[[], bool]) -> str:
+    """For whom an engine that is about to start waits; empty: all run their parts. Raises SlotFault where a switch had
+    better go back."""
+    own = fx.units.show([layout.node_unit])[0]
+    if not own.settled:
+        return f"{own.name} of this host, without which no node hears of it ({own.describe()})"
+    answers = heard(ask(fx, layout.node_key_file, group, group.followers(wish.count)))
+    return nodes.awaited(group, wish, answers, urgent=False) and nodes.awaited(group, wish, answers, urgent=switching())
+
+
+def await_nodes(fx: Effects, layout: Layout, profile: Profile, epoch: str, switching: Callable[[], bool]) -> None:
+    """Waits until the other nodes run their parts of the engine that is about to start. Raises SlotFault.
+
+    epoch: the invocation id of its unit. switching: whether a switch waits for it, and would rather go back.
+    """
+    group = group_of(fx, layout, profile)
+    wish = Wish(profile.name, profile.fingerprint, 0 if profile.node is None else profile.node.count, epoch)
+    waits = ""
+    for _waited in poll(fx.clock, NODES_LIMIT_S, INTERVAL_S):
+        waits = waits_for(fx, layout, group, wish, switching)
+        if not waits:
+            return
+    raise SlotFault(f"{profile.name} has waited {NODES_LIMIT_S:.0f} s for {waits}")
+
+
+def lost_part(fx: Effects, layout: Layout, profile: Profile, epoch: str) -> str:
+    """Which node runs no part of this engine process, and why; empty: all do, or the engine is on one host.
+
+    A silent node is lost after the same time as while the engine is served.
+    """
+    if profile.node is None or not epoch:
+        return ""
+    group = group_of(fx, layout, profile)
+    wish = Wish(profile.name, profile.fingerprint, profile.node.count, epoch)
+    since: dict[str, float] = {}
+    for waited in poll(fx.clock, LEADER_GRACE_S + NOTICED_S, INTERVAL_S):
+        answers = ask(fx, layout.node_key_file, group, group.followers(wish.count))
+        now = fx.clock.monotonic()
+        since = {name: since.get(name, now) for name, answer in answers.items() if isinstance(answer, str)}
+        why = nodes.lost(group, wish, heard(answers), {name: now - begun for name, begun in since.items()})
+        if why or (not since and waited >= NOTICED_S):
+            return why
+    return ""
+
+
+def read_part(fx: Effects, layout: Layout) -> Part | None:
+    """The part of another node's engine that this host started last, on this boot."""
+    with suppress(OSError, TypeError):
+        data = mapping(fx.files.read(layout.part_file))
+        return Part(**data) if data else None
+    return None

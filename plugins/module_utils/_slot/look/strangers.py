@@ -1,0 +1,95 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who else uses what an engine needs: the cards of its profile, and its port. Nobody is ended here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ..model.profile import MASK, Profile
+from ..words.effects import Effects, poll
+from ..words.types import ExposedFault, Holder, SlotFault
+
+PATIENCE_S = 3.0  # who only looks at a card is gone by then
+_INTERVAL_S = 0.2
+
+
+def nodes_of(profile: Profile, nodes: Sequence[str]) -> tuple[str, ...]:
+    """Device files of the cards that the profile's engines may use. nodes: those of the host, in the order of their
+    addresses.
+
+    A mask counts in that order. One that can't be understood, and none, leave out no card.
+    """
+    if profile.cards <= 0:
+        return ()
+    used = {number for single in profile.singles for number in _numbers(single, len(nodes))}
+    return tuple(nodes[number] for number in sorted(used))
+
+
+def _numbers(single: Profile, count: int) -> Sequence[int]:
+    words = [word.strip().partition(".")[0] for word in single.engine.env.get(MASK, "").split(",")]
+    if all(word.isdigit() and int(word) < count for word in words):
+        return [int(word) for word in words]
+    return range(count)
+
+
+def cards_of(fx: Effects, profile: Profile) -> tuple[str, ...]:
+    """The same on this host."""
+    return nodes_of(profile, fx.processes.render_nodes()) if profile.cards > 0 else ()
+
+
+def on_cards(fx: Effects, profile: Profile, ours: Collection[str]) -> tuple[Holder, ...]:
+    """Who holds a card of the profile and belongs to none of our units."""
+    return tuple(holder for holder in fx.processes.device_holders(cards_of(fx, profile)) if holder.unit not in ours)
+
+
+def staying(fx: Effects, profile: Profile, ours: Collection[str]) -> tuple[Holder, ...]:
+    """The same of those that do not only look at a card."""
+    found: tuple[Holder, ...] = ()
+    for _waited in poll(fx.clock, PATIENCE_S, _INTERVAL_S):
+        found = on_cards(fx, profile, ours)
+        if not found:
+            break
+    return found
+
+
+def check_cards(fx: Effects, profile: Profile, ours: Collection[str]) -> None:
+    """Raises SlotFault when a stranger keeps a card of the profile."""
+    found = staying(fx, profile, ours)
+    if not found:
+        return
+    raise SlotFault(
+        f"a card of profile {profile.name} is held by a process that is not ours to end; end it, or wait for its end",
+        expected="free cards",
+        got=named(found),
+    )
+
+
+def on_port(fx: Effects, profile: Profile) -> tuple[Holder, ...]:
+    """Who but the unit of an engine of the profile listens on its port.
+
+    Linux lets processes of one user share a port, which vLLM asks for: each then gets a part of the connections.
+    """
+    return tuple(
+        holder
+        for single in profile.singles
+        for holder in fx.processes.port_holders(single.engine.port)
+        if holder.unit != single.unit
+    )
+
+
+def check_port(fx: Effects, profile: Profile) -> None:
+    """Raises ExposedFault when anybody but the profile's unit listens on its port. profile: of `Profile.singles`."""
+    others = on_port(fx, profile)
+    if others:
+        raise ExposedFault(
+            f"the port of {profile.name} is shared with a process that was not verified; end it, or wait for its end",
+            expected=f"only {profile.unit} on port {profile.engine.port}",
+            got=named(others),
+        )
+
+
+def named(holders: Sequence[Holder]) -> str:
+    """Some of them, for a message."""
+    return "; ".join(holder.describe() for holder in holders[:4])

@@ -1,0 +1,352 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The journal: append-only, one JSON per line. What it remembers is a fold over its lines; both are pure.
+
+Lines: `begin` (id, at, kind, from, to, who, why), `phase` (id, phase, direction: written as the phase begins),
+`end` (id, outcome, profile, fingerprint, verified, phases, failures, canary, loads), and at the head of a file that
+follows another one `memory`: everything the lines before it teach. A begin without its end is a switch that was
+interrupted: a kill, a reboot, a lost machine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from ..words.types import End, Gate, Mode, OnFailure
+from .load_times import LoadTimes, load_times_of
+
+KEPT_ATTEMPTS = 20
+JOURNALS_KEPT = 5
+INTERRUPTED = "interrupted"
+CONTROLLER = "the controller"  # who, in the attempts that nobody asked for
+WATCHDOG = "the liveness watchdog"  # who, in those that a wedged engine led to
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The last profile that passed its canary and was served."""
+
+    profile: str
+    fingerprint: str
+    at: str
+    cases: tuple[Mapping[str, Any], ...] = ()  # each case that it passed, see `passed`
+    more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the slot is to serve, as a person or a switch that committed has said it last.
+
+    profile: None for nothing. left: an engine was left for a look, so nothing is done about it.
+    """
+
+    profile: str | None
+    fingerprint: str
+    gate: str
+    at: str
+    who: str
+    why: str = ""
+    left: bool = False
+    more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
+
+    def as_dict(self) -> dict[str, Any]:
+        names = ("profile", "gate", "at", "who", "why", "left")
+        return {name: getattr(self, name) for name in names} | {"text": self.describe()}
+
+    def published(self) -> str:
+        """Return it for everybody, without who said it."""
+        what = "what runs is left for a look" if self.left else f"{self.profile or 'nothing'} is to be served"
+        return f"{what}, as somebody said at {self.at}"
+
+    def describe(self) -> str:
+        """Return it in words, without a full stop."""
+        said = f"said by {self.who or 'somebody'} at {self.at}{f' ({self.why})' if self.why else ''}"
+        if self.left:
+            return f"what runs is left for a look, {said}"
+        return f"{self.profile or 'nothing'}, {said}"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One switch as the journal tells it. outcome is None while it has no end."""
+
+    id: str
+    at: str
+    kind: str
+    source: str | None
+    target: str | None
+    outcome: str | None = None
+    phase: str | None = None
+    seconds: float | None = None
+    reason: str = ""
+    who: str = ""
+    why: str = ""
+    gate: str = ""
+    profile: str | None = None  # what was served at its end
+    on_failure: str = ""
+    turned_away_s: float | None = None  # during which no engine was open; None: an older version did not tell
+    way: str = ""  # how engines were replaced; empty: an older version did not tell
+    boot: str = ""  # the id of the boot that it was made in
+    mode: str = ""  # of the request; only `switch` says what is wanted
+    clears: Mapping[str, str] = field(default_factory=dict)  # other slots that it stops, and what they serve
+    more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "at": self.at,
+            "kind": self.kind,
+            "from": self.source,
+            "to": self.target,
+            "outcome": self.outcome,
+            "phase": self.phase,
+            "seconds": self.seconds,
+            "turned_away_s": self.turned_away_s,
+            "way": self.way,
+            "reason": self.reason,
+            "who": self.who,
+            "why": self.why,
+        }
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the journal knows."""
+
+    verified: Verified | None = None
+    wanted: Wanted | None = None  # None: nobody has said anything yet
+    attempts: tuple[Attempt, ...] = ()
+    load_times: LoadTimes = field(default_factory=LoadTimes)
+    more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
+
+    @property
+    def interrupted(self) -> Attempt | None:
+        """The last attempt, when it never came to its end."""
+        last = self.attempts[-1] if self.attempts else None
+        return last if last is not None and last.outcome is None else None
+
+
+_R = TypeVar("_R", Verified, Wanted, Attempt)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _begin(memory: Memory, line: Mapping[str, Any]) -> Memory:
+    attempt = Attempt(
+        id=_text(line.get("id")),
+        at=_text(line.get("at")),
+        kind=_text(line.get("kind")),
+        source=line.get("from"),
+        target=line.get("to"),
+        who=_text(line.get("who")),
+        why=_text(line.get("why")),
+        gate=_text(line.get("gate")),
+        on_failure=_text(line.get("on_failure")),
+        boot=_text(line.get("boot")),
+        mode=_text(line.get("mode")),
+        clears=line.get("clears") or {},
+    )
+    before = memory.attempts[:-1] if memory.attempts and _repeats(memory.attempts[-1], attempt) else memory.attempts
+    return replace(memory, attempts=(*before, attempt)[-KEPT_ATTEMPTS:])
+
+
+def _repeats(last: Attempt, attempt: Attempt) -> bool:
+    """Is it one more of many that nobody asked for? They must not push out of memory what somebody did."""
+    if (last.kind, last.who, last.target) != (attempt.kind, attempt.who, attempt.target):
+        return False
+    if attempt.who == CONTROLLER:
+        return last.outcome not in (None, End.COMMITTED)
+    return (attempt.kind, attempt.who) == ("recheck", WATCHDOG) and last.outcome in (End.COMMITTED, End.UNTOUCHED)
+
+
+def _end(memory: Memory, line: Mapping[str, Any]) -> Memory:
+    outcome = _text(line.get("outcome"))
+    failures = line.get("failures") or ()
+    reason = _text(failures[0].get("message")) if failures and isinstance(failures[0], Mapping) else ""
+    attempts = tuple(
+        replace(
+            attempt,
+            outcome=outcome,
+            seconds=line.get("seconds"),
+            reason=reason,
+            profile=line.get("profile"),
+            turned_away_s=line.get("turned_away_s"),
+            way=_text(line.get("way")),
+        )
+        if attempt.id == line.get("id") and attempt.outcome is None
+        else attempt
+        for attempt in memory.attempts
+    )
+    ended = next((attempt for attempt in reversed(attempts) if attempt.id == line.get("id")), None)
+    memory = replace(
+        memory,
+        attempts=attempts,
+        wanted=_said(memory.wanted, _asked(attempts, ended, line), line),
+        load_times=_with_times(memory.load_times, line, outcome),
+    )
+    profile = line.get("profile")
+    if outcome in (End.COMMITTED, End.ROLLED_BACK) and profile is not None:
+        if not line.get("verified"):
+            return memory
+        cases = passed(line.get("canary") or (), profile)
+        if not cases and memory.verified is not None and memory.verified.profile == profile:
+            # Recorded again without having been asked again: what it was asked then still holds.
+            cases = memory.verified.cases
+        verified = Verified(_text(profile), _text(line.get("fingerprint")), _text(line.get("at")), cases)
+        return replace(memory, verified=verified)
+    # A failure leaves the way back as it was.
+    return replace(memory, verified=None) if outcome == End.COMMITTED else memory
+
+
+def _asked(attempts: Iterable[Attempt], ended: Attempt | None, line: Mapping[str, Any]) -> Attempt | None:
+    """Return the attempt that somebody asked for and that has ended with this line; None if it is another one.
+
+    An interrupted switch whose target was served already is brought to its end by a run that nobody asked for.
+    """
+    if ended is None or (ended.mode == Mode.SWITCH and ended.who not in (CONTROLLER, WATCHDOG)):
+        return ended
+    asked = [attempt for attempt in attempts if attempt.mode == Mode.SWITCH and attempt.id != ended.id]
+    last = asked[-1] if asked and asked[-1].outcome == INTERRUPTED else None
+    if last is None or last.target is None or ended.outcome != End.COMMITTED or line.get("profile") != last.target:
+        return None
+    return replace(last, outcome=ended.outcome)
+
+
+def _said(wanted: Wanted | None, attempt: Attempt | None, line: Mapping[str, Any]) -> Wanted | None:
+    """Return what is wanted after this attempt, which somebody asked for, has ended."""
+    if attempt is None:
+        return wanted
+    at, outcome, profile = _text(line.get("at")), attempt.outcome, line.get("profile")
+    if attempt.target is None and outcome != End.UNTOUCHED:
+        # Somebody said so, however far it came: the controller brings it to its end.
+        return Wanted(None, "", "", at, attempt.who, attempt.why)
+    if outcome == End.COMMITTED:
+        gate = attempt.gate or Gate.VERIFIED
+    elif outcome == End.ROLLED_BACK:
+        # The way back always verifies, whatever gate the way forward had.
+        gate = Gate.VERIFIED
+    elif outcome == End.STOPPED and attempt.on_failure == OnFailure.STOP:
+        return Wanted(None, "", "", at, attempt.who, f"on_failure: stop, and the switch to {attempt.target} failed")
+    elif outcome == End.LEFT and attempt.on_failure == OnFailure.LEAVE:
+        return Wanted(None, "", "", at, attempt.who, f"on_failure: leave, after the switch to {attempt.target}", True)
+    else:
+        return wanted
+    return Wanted(_text(profile), _text(line.get("fingerprint")), str(gate), at, attempt.who, attempt.why)
+
+
+def passed(canary: Iterable[Any], profile: str) -> tuple[Mapping[str, Any], ...]:
+    """Of each case that the profile passed: its name, how often it was asked, and by what hosts can be compared.
+
+    A case that several engines passed is one case; it is steady where all of them answered alike.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for case in canary:
+        if not (isinstance(case, Mapping) and case.get("profile") == profile and case.get("passed")):
+            continue
+        name, sha256 = _text(case.get("name")), _text(case.get("sha256"))
+        before = found.get(name)
+        alike = case.get("replica") is None or before is None or (before["steady"] and before["sha256"] == sha256)
+        found[name] = {
+            "name": name,
+            "repeats": case.get("attempt"),
+            "sha256": sha256,
+            "request": _text(case.get("request")),
+            "steady": case.get("steady") is True and alike,
+        }
+    return tuple(found.values())
+
+
+def _with_times(load_times: LoadTimes, line: Mapping[str, Any], outcome: str) -> LoadTimes:
+    for load in line.get("loads") or ():
+        if isinstance(load, Mapping) and isinstance(load.get("seconds"), (int, float)):
+            load_times = load_times.with_load(_text(load.get("key")), float(load["seconds"]))
+    seconds, key = line.get("seconds"), _text(line.get("key"))
+    if key and outcome == End.COMMITTED and line.get("kind") == "switch" and isinstance(seconds, (int, float)):
+        load_times = load_times.with_closed(key, float(seconds))
+    return load_times
+
+
+def _restored(line: Mapping[str, Any]) -> Memory:
+    """The memory in a `memory` line. Raises ValueError where it is not of that shape."""
+    try:
+        verified = line.get("verified")
+        known = None if verified is None else _record(Verified, verified)
+        said = line.get("wanted")
+        wanted = None if said is None else _record(Wanted, said)
+        if known is not None:
+            known = replace(known, cases=tuple(dict(case) for case in known.cases))
+        attempts = tuple(_record(Attempt, attempt) for attempt in line.get("attempts") or ())
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"a memory of another shape: {error}") from error
+    mine = ("event", "verified", "wanted", "attempts", "learned")
+    more = {key: value for key, value in line.items() if key not in mine}
+    return Memory(known, wanted, attempts, load_times_of(line.get("learned")), more)
+
+
+def _record(kind: type[_R], data: Mapping[str, Any]) -> _R:
+    """The record, with what this version does not know of it as `more`."""
+    names = kind.__dataclass_fields__
+    known = {key: value for key, value in data.items() if key in names}
+    return kind(**known, more={key: value for key, value in data.items() if key not in names})
+
+
+def _fields(record: Verified | Wanted | Attempt) -> dict[str, Any]:
+    """The opposite."""
+    fields = dict(record.__dict__)
+    return {**fields.pop("more"), **fields}
+
+
+def encode_memory(memory: Memory) -> str:
+    """The line that begins a file which follows another one."""
+    known = {
+        "verified": None if memory.verified is None else _fields(memory.verified),
+        "wanted": None if memory.wanted is None else _fields(memory.wanted),
+        "attempts": [_fields(attempt) for attempt in memory.attempts],
+        "learned": memory.load_times.as_dict(),
+    }
+    return encode("memory", **{**memory.more, **known})
+
+
+def begins_with_memory(text: str) -> bool:
+    """Does this journal need none of the files before it? One whose first line a crash tore does."""
+    try:
+        line = json.loads(text.partition("\n")[0])
+        return isinstance(line, Mapping) and line.get("event") == "memory" and bool(_restored(line))
+    except ValueError:
+        return False
+
+
+def remember(lines: Iterable[str]) -> Memory:
+    """Memory from the journal's lines. A line that a crash tore is skipped."""
+    memory = Memory()
+    for text in lines:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if not isinstance(line, Mapping):
+            continue
+        event = line.get("event")
+        if event == "memory":
+            with suppress(ValueError):
+                memory = _restored(line)
+        elif event == "begin":
+            memory = _begin(memory, line)
+        elif event == "phase" and memory.attempts and memory.attempts[-1].id == line.get("id"):
+            last = replace(memory.attempts[-1], phase=_text(line.get("phase")))
+            memory = replace(memory, attempts=(*memory.attempts[:-1], last))
+        elif event == "end":
+            memory = _end(memory, line)
+    return memory
+
+
+def encode(event: str, **fields: Any) -> str:
+    """One journal line with its newline."""
+    return json.dumps({"event": event, **fields}, ensure_ascii=False, separators=(",", ":")) + "\n"

@@ -1,0 +1,254 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether an engine makes progress, and what to do if it does not. Pure.
+
+The process that answers GET /health does not compute, so it stays healthy while the engine is wedged. Forward progress
+decides: an engine is wedged if a request waits for an answer and none of its counters moves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from ..kinds.kind import Metrics
+from .journal import WATCHDOG, Attempt
+
+MIN_PATIENCE_S = 180.0
+DOUBT_S = 60.0  # of silence, where engine and frontdoor contradict each other
+GAP_S = 60.0  # samples that are further apart say nothing about the time between them
+RESTARTS = 3  # so many within RESTARTS_S are a fault that no restart cures
+RESTARTS_S = 3600.0
+CLIMBS_S = 86400.0  # a card that is lost again within a day is not cured by what was tried
+
+
+class Verdict(StrEnum):
+    """BUSY: it works, or has not been silent for long. IDLE: no request waits. WEDGED: requests wait and nothing moves.
+    UNKNOWN: it does not report whether requests wait, or whether anything moves."""
+
+    BUSY = "busy"
+    IDLE = "idle"
+    WEDGED = "wedged"
+    UNKNOWN = "unknown"
+
+
+class Policy(StrEnum):
+    """What to do about a wedged engine or a failed canary."""
+
+    REPORT = "report"
+    CLOSE = "close"
+    RESTART = "restart"
+
+
+class DeviceLoss(StrEnum):
+    """How far the watchdog goes for a lost card whose engine does not come back."""
+
+    QUARANTINE = "quarantine"
+    REBIND = "rebind"
+    REBOOT = "reboot"
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """The profile's settings; times in seconds. ask_every_s, verify_every_s: 0 for never."""
+
+    policy: Policy = Policy.REPORT
+    patience_s: float = 300.0
+    ask_every_s: float = 300.0
+    verify_every_s: float = 0.0
+    device_loss: DeviceLoss = DeviceLoss.QUARANTINE
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look at one engine.
+
+    at: seconds of a clock that never goes backwards. engine, front: how many requests wait for an answer, as the engine
+    and as the frontdoor count them; None where it does not tell. question: the watchdog itself waits for one. marks:
+    what moves as the engine works, by name; a name is missing where it is not told.
+    """
+
+    at: float
+    engine: int | None
+    front: int | None = None
+    question: bool = False
+    marks: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> int | None:
+        """How many wait for the engine. What the frontdoor has under way may wait for a slow client instead."""
+        told = self.engine if self.engine is not None else self.front
+        return max(told or 0, 1) if self.question else told
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """flat_s: how long requests have waited while nothing moved."""
+
+    verdict: Verdict
+    flat_s: float = 0.0
+
+
+def moved(before: Sample, after: Sample) -> bool:
+    """Has the engine done anything between the two samples?"""
+    return any(after.marks.get(name, value) != value for name, value in before.marks.items())
+
+
+def judge(samples: Sequence[Sample], patience_s: float) -> Judgement:
+    """The verdict on one engine process by its samples, oldest first.
+
+    Only a mark that was reported twice can show that nothing has moved: an engine that reports nothing is never wedged.
+    """
+    if not samples or samples[-1].asked is None:
+        return Judgement(Verdict.UNKNOWN)
+    if samples[-1].asked == 0:
+        return Judgement(Verdict.IDLE)
+    known, since, told = dict(samples[-1].marks), samples[-1].at, len(samples) == 1
+    for sample, later in zip(samples[-2::-1], samples[:0:-1], strict=True):
+        if any(known.get(name, value) != value for name, value in sample.marks.items()):
+            told = True
+            break
+        if sample.asked == 0 or later.at - sample.at > GAP_S:
+            told = told or later is samples[-1]
+            break
+        if known.keys() & sample.marks.keys():
+            since, told = sample.at, True
+        known.update(sample.marks)
+    flat_s = samples[-1].at - since
+    if flat_s >= patience_s:
+        return Judgement(Verdict.WEDGED, flat_s)
+    return Judgement(Verdict.BUSY if told else Verdict.UNKNOWN, flat_s)
+
+
+def kept(samples: Sequence[Sample], patience_s: float) -> tuple[Sample, ...]:
+    """The samples that a later judgement may need."""
+    since = samples[-1].at - patience_s - GAP_S if samples else 0.0
+    return tuple(sample for sample in samples if sample.at >= since)
+
+
+def may_ask(sample: Sample, quiet_s: float, ask_every_s: float) -> bool:
+    """Whether to request one token from the engine: it serves no client, and was not seen to work for a while.
+
+    Where engine and frontdoor contradict each other, a core that hangs has counted nobody, or the other one waits for a
+    slow client: the answer tells. quiet_s: since it last did anything.
+    """
+    if sample.question or sample.asked is None:
+        return False
+    if (sample.front and sample.engine != 0) or (sample.engine and sample.front is None):
+        return False
+    if sample.engine or sample.front:
+        return quiet_s >= DOUBT_S
+    return ask_every_s > 0 and quiet_s >= ask_every_s
+
+
+def metric(name: str, text: str) -> float | None:
+    """The sum of a metric over its labels in the text of GET /metrics; None where it is not there."""
+    rows = re.findall(rf"^{re.escape(name)}(?:\{{[^}}\n]*\}})? ([0-9.eE+-]+)$", text, re.MULTILINE)
+    try:
+        return sum(map(float, rows)) if rows else None
+    except ValueError:
+        return None
+
+
+def sampled(at: float, names: Metrics, text: str, front: int | None) -> Sample:
+    """One look. text: of the engine's GET /metrics, empty where it did not answer. front: see `Sample`."""
+    counted = [value for name in names.asked if (value := metric(name, text)) is not None]
+    marks = {name: value for name in names.progress if (value := metric(name, text)) is not None}
+    return Sample(at, int(sum(counted)) if counted else None, front, marks=marks)
+
+
+def may_restart(attempts: Iterable[Attempt], now: datetime) -> bool:
+    """Whether the watchdog may restart an engine again. attempts: those in the journal."""
+    ours = (attempt for attempt in attempts if attempt.who == WATCHDOG and attempt.kind == "switch")
+    recent = [attempt for attempt in ours if _age_s(attempt.at, now) < RESTARTS_S]
+    return len(recent) < RESTARTS
+
+
+def _age_s(at: str, now: datetime) -> float:
+    try:
+        return (now - datetime.fromisoformat(at.replace("Z", "+00:00"))).total_seconds()
+    except (ValueError, TypeError):
+        return float("inf")
+
+
+def due(every_s: float, last: str | None, now: datetime) -> bool:
+    """Whether a task with this interval in seconds (0: never) is due again."""
+    return every_s > 0 and _age_s(last or "", now) >= every_s
+
+
+# Words of the xe driver; other lines may quote what somebody sent.
+_XE = re.compile(r"\bxe (?P<card>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): (?P<text>.*)")
+LOST = re.compile(r"wedged|Failed to initialize uC|[Ff]ailed to probe|probe with driver xe failed|survivability mode")
+FAULT = re.compile(
+    r"Fault response|CAT error|engine reset|gt reset|GPU reset|coredump has been created|Timedout job|timed out"
+    r"|\bhung\b|device lost|reset (?:started|failed)|\b(?:[bcrv]|ve)cs\d* reset\b|\*ERROR\*",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class CardFault:
+    """card: its PCI address. lost: it does not recover by itself."""
+
+    card: str
+    line: str
+    lost: bool
+
+
+def card_faults(lines: Iterable[str]) -> tuple[CardFault, ...]:
+    """The resets, faults and losses of cards in the kernel's log."""
+    found = []
+    for line in lines:
+        said = _XE.search(line)
+        if said is None:
+            continue
+        lost = LOST.search(said["text"]) is not None
+        if lost or FAULT.search(said["text"]):
+            found.append(CardFault(said["card"], line.strip(), lost))
+    return tuple(found)
+
+
+def since_before(lines: Sequence[str], before: Sequence[str]) -> Sequence[str]:
+    """The lines that were added since an earlier look at the end of the same log. Nothing is new at the first look."""
+    if not before:
+        return ()
+    last = before[-1]
+    for place in range(len(lines) - 1, -1, -1):
+        if lines[place] == last:
+            return lines[place + 1 :]
+    return lines
+
+
+# The ladder after a lost card
+
+
+class Rung(StrEnum):
+    """REBIND: rebind the card's driver while its engine is down. REBOOT: reboot the host. QUARANTINE: a person must
+    examine the host."""
+
+    REBIND = "rebind"
+    REBOOT = "reboot"
+    QUARANTINE = "quarantine"
+
+
+@dataclass(frozen=True)
+class Climb:
+    """The rung that was tried last, and when (ISO 8601, UTC)."""
+
+    rung: Rung
+    at: str
+
+
+def next_rung(policy: DeviceLoss, last: Climb | None, now: datetime) -> Rung | None:
+    """The next rung for a lost card; None if the policy stops here, or no rung is left."""
+    if policy is DeviceLoss.QUARANTINE:
+        return None
+    if last is None or _age_s(last.at, now) >= CLIMBS_S:
+        return Rung.REBIND
+    if last.rung is Rung.REBIND and policy is DeviceLoss.REBOOT:
+        return Rung.REBOOT
+    return None if last.rung is Rung.QUARANTINE else Rung.QUARANTINE

@@ -1,0 +1,139 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The report of the slot's controller, which the frontdoor and b70ctl read. Clients may see its text.
+
+The contract is `roles/slot/files/schema/liveness.schema.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from ..words.effects import Effects
+from ..words.types import Layout
+
+SCHEMA = 1
+ACTIONS = ("report", "close", "restart", "rebind", "reboot", "quarantine")
+FRESH_S = 120.0  # one that is older was left by a controller that does not run any more
+
+
+@dataclass(frozen=True)
+class Row:
+    """One engine. index: of several; None of the only one. since: when its verdict was first this one."""
+
+    index: int | None
+    unit: str
+    invocation_id: str
+    verdict: str
+    since: str
+    flat_s: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The last canary that ran while the engine was idle. passed None: it did not run to its end."""
+
+    at: str
+    passed: bool | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Action:
+    """What the watchdog did last, one of ACTIONS; and what came of it."""
+
+    at: str
+    what: str
+    reason: str
+    outcome: str = ""
+
+
+@dataclass(frozen=True)
+class Card:
+    """One card of the slot. used, total: bytes of its memory, None where the driver does not tell. ecc: derived from
+    the total. faults: lines of the kernel's log since the watchdog started."""
+
+    pci: str
+    used: int | None = None
+    total: int | None = None
+    ecc: bool | None = None
+    faults: int = 0
+
+
+@dataclass(frozen=True)
+class Next:
+    """What the controller does next. wanted: what is to be served, and why. do, why: its step. at: when it is due, None
+    if only an event leads to another one. book: the tries that failed, as `controller.Book.as_dict` gives them."""
+
+    wanted: str
+    do: str
+    why: str
+    at: str | None
+    book: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Told:
+    at: str
+    slot: str
+    profile: str | None
+    policy: str | None
+    engines: tuple[Row, ...] = ()
+    verification: Verification | None = None
+    action: Action | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)  # of ACTIONS, since the watchdog started
+    cards: tuple[Card, ...] = ()
+    next: Next | None = None
+
+    def to_json(self) -> str:
+        data = {
+            "schema": SCHEMA,
+            **self.__dict__,
+            "engines": [{**row.__dict__, "flat_s": round(row.flat_s)} for row in self.engines],
+            "verification": None if self.verification is None else dict(self.verification.__dict__),
+            "action": None if self.action is None else dict(self.action.__dict__),
+            "counts": {what: self.counts.get(what, 0) for what in ACTIONS},
+            "cards": [dict(card.__dict__) for card in self.cards],
+            "next": None if self.next is None else dict(self.next.__dict__),
+        }
+        return json.dumps(data, ensure_ascii=False, indent=1) + "\n"
+
+
+def parse(text: str | None) -> Mapping[str, Any] | None:
+    """The document, or None where there is none that this version can read."""
+    try:
+        data = json.loads(text or "null")
+    except ValueError:
+        return None
+    return data if isinstance(data, Mapping) and data.get("schema") == SCHEMA else None
+
+
+def next_of(told: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what the controller does next, and when (ISO 8601, UTC; None if only an event leads to another step).
+
+    told: as `read_liveness` gives it.
+    """
+    if told is None or not told["fresh"] or not told.get("next"):
+        since = "" if told is None else f" since {told['at']}"
+        return {"do": "", "why": f"the slot's controller does not run{since}", "at": None, "tries": 0}
+    said = told["next"]
+    tries = max((one["count"] for one in said["book"]["tries"].values()), default=0)
+    return {"do": said["do"], "why": said["why"], "at": said["at"], "tries": tries}
+
+
+def read_liveness(fx: Effects, layout: Layout) -> Mapping[str, Any] | None:
+    """The last report of the slot's watchdog, with `fresh`: whether the watchdog still runs. None if none ever ran."""
+    try:
+        data = parse(fx.files.read(layout.liveness_file))
+    except OSError:
+        data = None
+    if data is None:
+        return None
+    age = fx.clock.now() - datetime.fromisoformat(str(data["at"]).replace("Z", "+00:00")).astimezone(UTC)
+    return {**data, "fresh": age.total_seconds() <= FRESH_S}
