@@ -59,7 +59,7 @@ class Play:
     def __init__(self, rig: Rig, profile: str, tmp_path: Path, *, own_settings: bool) -> None:
         given: dict[str, object] = {"profile": profile, "health_timeout": 120}
         given |= {"b70_profile_dirs": [str(HERE / "profiles")], "b70_stack_dirs": [str(HERE / "stacks")]}
-        environment = {**os.environ, "B70_LAB": rig.lab.name, "ANSIBLE_NOCOLOR": "1"}
+        environment = {**os.environ, "B70_LAB": rig.lab.name, "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"}
         if not own_settings:
             (tmp_path / "ansible.cfg").write_text(
                 f"[defaults]\ncollections_path = {ROOT / '.cache/collections'}\n"

@@ -9,6 +9,7 @@ import getpass
 import json
 import os
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -44,6 +45,7 @@ from ..words.types import End, Failure, Layout, Mode, Phase, Request, SlotFault,
 from .table import not_looked_at
 
 SHOWN_ATTEMPTS = 5
+_TURNS = 2  # of one engine in a settling
 ISOLATE_LIMIT_S = 60.0
 PROGRESS_BYTES = 64 * 2**10
 
@@ -102,15 +104,16 @@ def switch(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
     if request.mode is Mode.SWITCH:
         return _told(fx, layout, Driver(fx, layout, request).run())
     result: dict[str, Any] = {}
-    left, settled = request, set[str]()
+    left, settled = request, Counter[str]()
     while True:
         outcome = Driver(fx, layout, left).run()
         if not result or (not result["failed"] and outcome.end is not End.UNCHANGED):
             result = _told(fx, layout, outcome)
         told = any(failure.told for failure in outcome.failures)
-        if told or outcome.end is End.INTERRUPTED or settled.issuperset(outcome.units):
-            return result
         settled.update(outcome.units)
+        # One that ends again and again is left to the controller, which pauses before it tries again.
+        if told or outcome.end is End.INTERRUPTED or not outcome.units or max(settled.values()) > _TURNS:
+            return result
         left = replace(left, leave=(*left.leave, *outcome.processes), switch_id=new_switch_id(stamp(fx.clock.now())))
 
 
