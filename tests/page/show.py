@@ -53,7 +53,12 @@ def liveness(verdicts: Sequence[str], looked_s: float = 4, action: dict[str, Any
         }
         for number, verdict in enumerate(verdicts)
     ]
-    told = {"schema": 1, "at": _ago(looked_s), "slot": "main", "profile": "gemma4-12b-it-int4-autoround-c8"}
+    name = "gemma4-12b-it-int4-autoround-c8"
+    told = {"schema": 1, "at": _ago(looked_s), "slot": "main", "profile": name}
+    step = {"wanted": f"{name} is the committed profile", "do": "rest", "why": "", "at": None}
+    if "wedged" in verdicts:
+        step |= {"why": "the engine failed; tried twice", "at": _ago(-30)}
+    told["next"] = {**step, "book": {"about": name, "tries": {}}}
     return {**told, "policy": "report", "engines": engines, "verification": None, "action": action, **_QUIET}
 
 

@@ -163,6 +163,7 @@ WATCHED = {
     "restarting": ("Verifying", ("wedged, looked TIME",)),
     "half-wedged": ("Engine is wedged", ("0 busy, 1 wedged, looked TIME",)),
 }
+NEXT = ("tried again at TIME: the engine failed; tried twice", "nothing, all is as wanted")
 
 
 def told_as(words: str) -> str:
@@ -186,6 +187,9 @@ def test_what_the_watchdog_saw_and_did_is_there(browser: Browser, show: Show, ph
     assert len(told) == len(expected)
     for value, words in zip(told, expected, strict=True):
         assert re.match(told_as(words), value), value
+    if expected:
+        assert facts["Wanted"].endswith(" is the committed profile")
+        assert re.match(told_as(NEXT[phase == "watched"]), facts["Next"]), facts["Next"]
     if word == "Engine is wedged":
         assert "nothing has moved for 3 min." in text(browser, "reason")
     if phase == "half-wedged":

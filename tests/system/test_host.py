@@ -27,7 +27,7 @@ def test_status_list_and_history_say_what_is_served(host: Host, frontdoor: Front
     name = frontdoor.status()["model_slot"]["name"]
     told_status = host.run(f"{B70CTL} status")
     assert told_status.rc == 0, told_status.stdout
-    assert told_status.stdout.startswith(f"slot main serves {name} ")
+    assert told_status.stdout.splitlines()[1].startswith(f"seen: slot main serves {name} ")
     listed = host.run(f"{B70CTL} list").stdout.splitlines()
     assert [line.split()[1] for line in listed if line.startswith("*")] == [name]
     assert len(listed) > 10

@@ -124,26 +124,11 @@ def asked(cases: Sequence[Mapping[str, Any]]) -> str:
 
 
 def status(info: Mapping[str, Any]) -> list[str]:
-    """What `api.info` knows, most important first."""
-    slot, name, engine = info["slot"], info["profile"], info["engine"]
-    part = led_by(info)
-    if part is not None:
-        lines = [f"slot {slot} runs a part of {name}, which node {part} leads; clients use that one"]
-    elif name is None:
-        lines = [f"slot {slot} serves nothing: {info['reason'] or info['phase']}"]
-    elif info["verified"] and info["open"]:
-        lines = [f"slot {slot} serves {name} (model id {info['served_model']})"]
+    """What `api.info` knows: what is wanted, what is seen, what happens next and when, and then the details."""
+    name, engine, part = info["profile"], info["engine"], led_by(info)
+    lines = [f"wanted: {_wanted(info)}", f"seen: slot {info['slot']} {_seen(info)}", f"next: {_next(info)}"]
+    if part is None and name is not None and info["verified"] and info["open"]:
         lines.append(f"verified: {info['verified_at']} by {asked(info['verified_by'])}")
-    elif info["open"]:
-        lines = [f"slot {slot} serves {name}, NOT verified"]
-    elif info["phase"] in _AT_WORK:
-        lines = [f"slot {slot} runs {name}, not open to clients yet: {info['phase']}"]
-        if info["reason"]:
-            lines.append(f"because: {info['reason']}")
-    else:
-        why = info["reason"] or info["phase"]
-        lines = [f"slot {slot} runs {name}, NOT open to clients: {why}; `b70ctl verify` verifies it"]
-    lines[1:1] = heading(info)
     rows = info.get("replicas") or ()
     if rows:
         lines += replicas(rows)
@@ -169,20 +154,34 @@ def status(info: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def heading(info: Mapping[str, Any]) -> list[str]:
-    """Return what is wanted, and what the slot's controller does next and when."""
-    said, step = info["wanted"], info["next"]
-    lines = [f"wanted: {said['text'] if said else 'nothing was said yet'}"]
+def _wanted(info: Mapping[str, Any]) -> str:
+    return info["wanted"]["text"] if info["wanted"] else "nothing was said yet"
+
+
+def _seen(info: Mapping[str, Any]) -> str:
+    name, part = info["profile"], led_by(info)
+    if part is not None:
+        return f"runs a part of {name}, which node {part} leads; clients use that one"
+    if name is None:
+        return f"serves nothing: {info['reason'] or info['phase']}"
+    if info["open"]:
+        return f"serves {name} (model id {info['served_model']})" if info["verified"] else f"serves {name}, NOT verified"
+    why = info["reason"] or info["phase"]
+    if info["phase"] in _AT_WORK:
+        return f"runs {name}, not open to clients yet: {why}"
+    return f"runs {name}, NOT open to clients: {why}; `b70ctl verify` verifies it"
+
+
+def _next(info: Mapping[str, Any]) -> str:
+    step = info["next"]
     if info["at_work"]:
-        return [*lines, f"next: what is at work ends ({info['at_work']})"]
+        return f"what is at work ends ({info['at_work']})"
     if not step["do"]:
-        return [*lines, f"next: {step['why']}; see `systemctl status b70-controller-{info['slot']}`"]
+        return f"{step['why']}; see `systemctl status b70-controller-{info['slot']}`"
+    if not step["why"]:
+        return "nothing, all is as wanted"
     when = f", and tries again at {step['at']}" if step["at"] else ""
-    return [
-        *lines,
-        f"next: {'the controller waits' if step['why'] else 'nothing, all is as wanted'}{when}"
-        + (f": {step['why']}" if step["why"] else ""),
-    ]
+    return f"the controller waits{when}: {step['why']}"
 
 
 def led_by(info: Mapping[str, Any]) -> str | None:

@@ -16,6 +16,8 @@ from kit import Bench, bench, on_loop
 SCHEMA = Path(__file__).parents[4] / "slot/files/schema/liveness.schema.json"
 AT = "2026-06-07T09:00:00Z"
 UNIT = "b70-slot-main-tiny-a.service"
+NEXT = {"wanted": "tiny-a is the committed profile", "do": "rest", "why": "it failed; tried twice", "at": AT}
+NEXT |= {"book": {"about": "tiny-a", "tries": {}}}
 
 
 def engine(verdict: str, index: int | None = None) -> dict[str, Any]:
@@ -31,7 +33,7 @@ def write(run: Bench, **changes: Any) -> None:
     """The file as the watchdog writes it."""
     told = {"schema": 1, "at": AT, "slot": "main", "profile": "tiny-a", "policy": "report"}
     told |= {"engines": [engine("wedged")], "verification": None, "action": None}
-    told |= {"counts": counts(), "cards": [], "next": None, **changes}
+    told |= {"counts": counts(), "cards": [], "next": NEXT, **changes}
     jsonschema.validate(told, json.loads(SCHEMA.read_text()))
     Path(run.state_path).with_name("liveness.json").write_text(json.dumps(told))
 
@@ -58,6 +60,7 @@ async def test_a_wedged_engine_is_shown(tmp_path: Path) -> None:
         told, metrics = await shown(run)
         assert [row["verdict"] for row in told["engines"]] == ["wedged"]
         assert (told["action"]["what"], told["policy"]) == ("report", "report")
+        assert told["next"] == {name: NEXT[name] for name in ("wanted", "do", "why", "at")}
         assert 'b70_frontdoor_engine_wedged{slot="main",replica="0"} 1' in metrics
         assert 'b70_frontdoor_watchdog_actions_total{slot="main",action="report"} 1' in metrics
         assert 'b70_frontdoor_watchdog_actions_total{slot="main",action="close"} 0' in metrics

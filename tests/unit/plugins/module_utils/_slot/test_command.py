@@ -37,7 +37,7 @@ def test_list_marks_what_runs(fake_host):
 def test_status_of_an_empty_slot(fake_host):
     code, text = b70ctl(fake_host, "status")
     assert code == command.NOT_SERVING
-    assert text.startswith("slot main serves nothing: ")
+    assert text.splitlines()[1].startswith("seen: slot main serves nothing: ")
     assert "at boot: nothing" in text
 
 

@@ -24,9 +24,9 @@ def told_of(raw: bytes) -> dict[str, Any] | None:
             return None
         names = ("index", "unit", "verdict", "since", "flat_s", "reason")
         engines = [{name: row[name] for name in names} for row in data["engines"]]
-        return {key: data[key] for key in ("at", "policy", "verification", "action", "counts", "cards")} | {
-            "engines": engines
-        }
+        step = data["next"] and {name: data["next"][name] for name in ("wanted", "do", "why", "at")}
+        told = {key: data[key] for key in ("at", "policy", "verification", "action", "counts", "cards")}
+        return {**told, "engines": engines, "next": step}
     except (orjson.JSONDecodeError, LookupError, TypeError):
         return None
 
