@@ -22,7 +22,7 @@ pytestmark = pytest.mark.scenario
 Begin = Callable[[], Recording]
 UNIT_A, UNIT_B = f"{PREFIX}sim-a.service", f"{PREFIX}sim-b.service"
 STARTS = 5  # in half an hour, before systemd gives up
-HOME = "mnt/fast-ai/vllm-cache-exp/sim/home"
+CACHES = "mnt/fast-ai/vllm-cache-exp"
 
 
 def shown(rig: Rig, unit: str, name: str) -> str:
@@ -139,9 +139,10 @@ def test_an_engine_has_a_home_of_its_own(rig: Rig, recorded: Begin) -> None:
     recorded()
     owner = int(rig.must("id", "-u", "b70"))
     environ = Path(f"/proc/{next(rig.engines())}/environ").read_text().split("\0")
-    assert f"HOME=/{HOME}" in environ
+    (made,) = (rig.root / CACHES).glob("sim-*/sim/home")
+    path = f"/{made.relative_to(rig.root)}"
+    assert f"HOME={path}" in environ
     for _time in ("made by its start", "made again after the caches were thrown away"):
-        home = rig.root / HOME
-        assert (home.stat().st_uid, home.stat().st_mode & 0o700) == (owner, 0o700), _time
-        rig.must("rm", "-r", f"/{HOME}")
+        assert (made.stat().st_uid, made.stat().st_mode & 0o700) == (owner, 0o700), _time
+        rig.must("rm", "-r", path)
         rig.serve("sim-a")

@@ -99,7 +99,10 @@ class Launch(Protocol):
         """Return the PATH of the engine; empty if its image has one."""
 
     def places(self, stack_dir: str, cache_dir: str, cache_key: str) -> dict[str, str]:
-        """Return the places that depend on the stack: ``stack_dir``, ``venv`` and ``cache_root``."""
+        """Return the places that depend on the stack: ``stack_dir``, ``venv`` and ``cache_root``.
+
+        Each stack has a cache of its own: replicas that still serve with another one go on using theirs.
+        """
 
     def engine_argv(self, argv: Sequence[str]) -> list[str]:
         """Return the engine's command line as its process shows it."""
@@ -113,9 +116,9 @@ class Launch(Protocol):
 
 def launch_of(manifest: Mapping[str, Any]) -> Launch:
     """Return how the stack of a manifest is launched."""
-    if "image" not in manifest:
-        return Native()
     identity = stack_id(manifest)
+    if "image" not in manifest:
+        return Native(identity)
     return Container(identity, reference(manifest, identity), manifest["image"])
 
 
@@ -148,12 +151,14 @@ def outermost(paths: Sequence[str]) -> list[str]:
 class Native:
     """A program in the environment of the stack's folder, confined by systemd."""
 
+    identity: str
     image: str = ""
     # The stack's own tools first (ninja, ocloc wrappers): kernels are compiled at run time.
     path: str = f"@venv@/bin:{SYSTEM_PATH}"
 
     def places(self, stack_dir: str, cache_dir: str, cache_key: str) -> dict[str, str]:
-        return {"stack_dir": stack_dir, "venv": f"{stack_dir}/venv", "cache_root": f"{cache_dir}/{cache_key}"}
+        root = f"{cache_dir}/{self.identity}/{cache_key}"
+        return {"stack_dir": stack_dir, "venv": f"{stack_dir}/venv", "cache_root": root}
 
     def engine_argv(self, argv: Sequence[str]) -> list[str]:
         return list(argv)
@@ -194,8 +199,7 @@ class Container:
     generated unit, and a switch enables what it has verified.
 
     The container has the host's network, so port and peers are judged as for any other process, and the directives that
-    confine an engine's network apply too. Folders have the host's paths in it, so one command line fits both. What an
-    image compiles is kept apart from what others compile.
+    confine an engine's network apply too. Folders have the host's paths in it, so one command line fits both.
     """
 
     identity: str

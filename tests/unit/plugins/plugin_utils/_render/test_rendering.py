@@ -236,9 +236,9 @@ def test_no_unit_of_an_engine_names_another_and_the_controller_names_none():
         assert (names_in(units[name], "Conflicts"), names_in(units[name], "After")) == ([], ["network-online.target"])
 
 
-CACHE = "/mnt/fast-ai/vllm-cache-exp/" + CATALOGUE[C8]["engine"]["cache_key"]
-MADE = f"/mnt/fast-ai/llm-cache/hf/transformers {CACHE} {CACHE}/home"
 STACK_ID = stack_id(STACKS[CATALOGUE[C8]["stack"]])
+CACHE = f"/mnt/fast-ai/vllm-cache-exp/{STACK_ID}/{CATALOGUE[C8]['engine']['cache_key']}"
+MADE = f"/mnt/fast-ai/llm-cache/hf/transformers {CACHE} {CACHE}/home"
 PYTHON = "/usr/bin/python3 -I -B /opt/b70/lib/b70slot"
 
 
