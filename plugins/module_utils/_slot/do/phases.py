@@ -298,7 +298,7 @@ def health(run: Run) -> None:
     most = asked or run.profile.engine.start_timeout_s
     if run.rechecking:
         most = min(most, RECHECK_LIMIT_S)
-    limit = asked or load_limit_s(loads, most)
+    limit = asked or (load_limit_s(loads, most) if run.warm else most)
     look = _HealthLook()
     waiting = list(run.engines)
     later = max((engine.profile.engine.start_after_s for engine in waiting), default=0.0)

@@ -20,6 +20,7 @@ from ..look.frontdoor import FrontdoorLink
 from ..model.load_times import driver_of, key_of
 from ..model.profile import Profile
 from ..model.published import reason_of
+from ..model.quarantine import boot_id
 from ..model.rendering import Rendering
 from ..words.effects import Effects, poll
 from ..words.types import (
@@ -217,6 +218,12 @@ class Run:
         if running is not None:
             return self.layout.profile_of(running)
         return self.seen.verified.profile if self.seen.verified is not None else None
+
+    @property
+    def warm(self) -> bool:
+        """Whether the profile was started since the boot, so that its weights may be in the host's memory."""
+        boot = boot_id(self.fx)
+        return any(one.target == self.profile.name and one.boot == boot for one in self.seen.memory.attempts)
 
     def load_key(self, profile: Profile) -> str:
         """Return the name under which the next start of the profile is remembered."""

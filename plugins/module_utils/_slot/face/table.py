@@ -165,7 +165,9 @@ def _seen(info: Mapping[str, Any]) -> str:
     if name is None:
         return f"serves nothing: {info['reason'] or info['phase']}"
     if info["open"]:
-        return f"serves {name} (model id {info['served_model']})" if info["verified"] else f"serves {name}, NOT verified"
+        return (
+            f"serves {name} (model id {info['served_model']})" if info["verified"] else f"serves {name}, NOT verified"
+        )
     why = info["reason"] or info["phase"]
     if info["phase"] in _AT_WORK:
         return f"runs {name}, not open to clients yet: {why}"

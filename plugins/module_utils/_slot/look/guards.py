@@ -19,6 +19,7 @@ from ..model.slot_file import read_slot_file
 from ..words.effects import PODMAN, Effects
 from ..words.types import Layout, Mode, Request, SlotFault, UnitState
 from . import memory, node_link, strangers
+from .observe import wanted_elsewhere
 
 WARNED = ("experiment", "research")
 NEED_RUN_BYTES = 2**20  # state and progress
@@ -303,7 +304,7 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
     ours = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running]
     check_port(fx, profile, ours)
     if plan.kind is Kind.SWITCH and request.mode is Mode.SWITCH:
-        memory.check(fx, profile)
+        memory.check(fx, profile, wanted_elsewhere(fx, layout, plan.clears))
         # What the host serves by itself ran beside that holder before, and in that memory.
         strangers.check_cards(fx, profile, [*ours, *(name for neighbour in plan.clears for name in neighbour.units)])
     broken = [

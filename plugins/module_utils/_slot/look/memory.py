@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from ..kinds.kind import Weights
@@ -34,25 +35,34 @@ def weight_sizes(fx: Effects, profile: Profile) -> dict[PurePosixPath, int]:
     return {path: files.size(path) or 0 for path in paths}
 
 
-def check(fx: Effects, profile: Profile) -> None:
-    """Raises SlotFault if the host has too little memory for the caches that the engines keep there.
+def _caches(profile: Profile) -> int:
+    """Return the bytes that the caches of all its engines take in the host's memory."""
+    return kind_of(profile.engine.kind).host_cache_bytes(profile.engine.settings) * len(profile.units)
+
+
+def check(fx: Effects, profile: Profile, others: Sequence[Profile] = ()) -> None:
+    """Raise SlotFault if the host has too little memory for the caches that the engines keep there.
 
     Such memory can't be swapped, so with too little the host itself comes to a stand. The weights are counted because
     each start reads them through it. A host that does not report its memory is not judged.
+
+    :param others: the profiles of other slots, which keep theirs.
     """
-    own = kind_of(profile.engine.kind).host_cache_bytes(profile.engine.settings)
+    caches, taken = _caches(profile), sum(map(_caches, others))
     total = bytes_of(fx.files.read(MEMINFO), "MemTotal")
-    if not own or not total:
+    if not caches or not total:
         return
-    caches, weights = own * len(profile.units), sum(weight_sizes(fx, profile).values())
-    if caches + weights + SPARED_BYTES <= total:
+    weights, count = sum(weight_sizes(fx, profile).values()), len(profile.units)
+    needed = caches + weights + SPARED_BYTES + taken
+    if needed <= total:
         return
-    each = f" ({len(profile.units)} replicas with {gib(own)} each)" if profile.replicas else ""
-    most = max(0, (total - weights - SPARED_BYTES) // len(profile.units))
+    each = f" ({count} replicas with {gib(caches // count)} each)" if profile.replicas else ""
+    theirs = f", {gib(taken)} that other slots keep there" if taken else ""
+    most = max(0, (total - (needed - caches)) // count)
     raise SlotFault(
         f"the host's memory has no room for what {profile.name} keeps of its KV cache there{each}: with the weights "
-        f"({gib(weights)}) and {gib(SPARED_BYTES)} for everything else, an engine can have up to {gib(most)}",
-        expected=f"{gib(caches + weights + SPARED_BYTES)} of memory",
+        f"({gib(weights)}){theirs} and {gib(SPARED_BYTES)} for everything else, an engine can have up to {gib(most)}",
+        expected=f"{gib(needed)} of memory",
         got=gib(total),
     )
 

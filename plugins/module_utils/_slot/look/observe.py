@@ -121,6 +121,17 @@ def neighbours(fx: Effects, layout: Layout, profile: Profile) -> tuple[Neighbour
     return tuple(found)
 
 
+def wanted_elsewhere(fx: Effects, layout: Layout, but: Sequence[Neighbour] = ()) -> list[Profile]:
+    """Return the profiles that other slots are to serve, without those slots and without what can't be read."""
+    found = []
+    for other in other_slots(fx, layout).values():
+        wanted = read_memory(fx, other).wanted
+        if wanted is not None and wanted.profile is not None and other.slot not in {one.slot for one in but}:
+            with suppress(SlotFault):
+                found.append(load_profile(fx, other, wanted.profile))
+    return found
+
+
 def engine_process(fx: Effects, profile: Profile, unit: UnitState) -> int:
     """Return the engine's process, or 0. If it is in a container, the unit's own process only manages it."""
     return fx.processes.contained(unit.main_pid) if profile.image else unit.main_pid

@@ -80,3 +80,18 @@ def test_what_was_committed_is_not_started_beside_the_engine_of_another_slot():
     host.effects().units.stop(LAYOUT.unit("large"))
     said = look(host, 300)
     assert host.served()[1] == "embed", said
+
+
+def test_the_memory_of_the_host_is_shared_by_its_slots():
+    host = serving()
+    keeps = {"engine__env": {"ZE_AFFINITY_MASK": "1"}, "engine__settings": {"kv_offloading_size": 30}}
+    host.aux.render("keeps", cards=1, **keeps)
+    assert switch(host, "keeps", AUX, switch_id="keeps")["outcome"] == "committed"
+    offloads = {"engine__settings": {"kv_offloading_size": 40}}
+    host.main.render("beside", cards=1, engine__env={"ZE_AFFINITY_MASK": "0"}, **offloads)
+    said = switch(host, "beside", switch_id="beside")
+    assert (said["outcome"], said["failure"]["phase"]) == ("untouched", "guard")
+    assert "30.0 GiB that other slots keep there" in said["msg"]
+    # A slot that makes room takes its memory with it.
+    host.main.render("large", cards=2, engine__env={"ZE_AFFINITY_MASK": "0,1"}, **offloads)
+    assert switch(host, "large", switch_id="large")["outcome"] == "committed"

@@ -91,6 +91,14 @@ def test_an_engine_that_takes_many_times_as_long_and_says_nothing_is_given_up(fa
     assert result["rolled_back"]
 
 
+def test_the_first_start_after_a_boot_has_the_whole_time(fake_host):
+    """It reads the weights from the disk, which may take many times as long as from memory."""
+    there_and_back(fake_host, 3)
+    fake_host.reboot()
+    fake_host.unit("a").load_s = 400.0
+    assert not switch(fake_host, "a")["failed"]
+
+
 def test_one_that_still_says_something_has_the_whole_time(fake_host):
     there_and_back(fake_host, 1)
     unit = fake_host.unit("a")

@@ -43,7 +43,9 @@ PLACES = {"hf_home": "/hf", "cache_root": "/cache/k", "venv": "/s/venv", "stack_
 
 def environment(profile=None, stack=None, site=None):
     engine = {"engine": {"env": profile or {}}, "origins": {"engine.env.P": "_base"}, "name": "x"}
-    return engine_environment(engine, {"name": "lab", "env": stack or {}}, site or {}, PLACES, "main", Native("lab").path)
+    return engine_environment(
+        engine, {"name": "lab", "env": stack or {}}, site or {}, PLACES, "main", Native("lab").path
+    )
 
 
 def test_every_engine_gets_the_slots_variables():
