@@ -40,8 +40,8 @@ READS = r"""
 import sys
 sys.path.insert(0, "/opt/b70/lib")
 from b70slot.host.systemd import Systemd
-from b70slot.symptoms import diagnose
-from b70slot.types import UnitState
+from b70slot.kinds.symptoms import diagnose
+from b70slot.words.types import UnitState
 lines = Systemd().log(UnitState("b70-test-writes.service"), 300)
 found = diagnose(lines)
 print(len([line for line in lines if "APIServer" in line]), None if found is None else found.line)

@@ -163,7 +163,9 @@ class Search(Driver):
             new = with_length(self._base, step)
             phases.stop(run)
             phases.release(run)
-            run.seen = replace(run.seen, target=parse_profile(new.profile, f"the trial of {new.name}"), rendering=new)
+            run.know(
+                seen=replace(run.seen, target=parse_profile(new.profile, f"the trial of {new.name}"), rendering=new)
+            )
             run.engine = None
             phases.start(run)
 

@@ -93,20 +93,20 @@ def ask(
     request = Request(layout.slot, watched.profile.name, recheck=True, canary_repeats=repeats)
     run = Run(fx, layout, request, FrontdoorLink(fx, layout), Progress(fx, layout, "", os.getpid()))
     try:
-        run.seen = observe(fx, layout, request)
-        run.plan = machine.plan(request, run.seen)
+        run.know(seen=observe(fx, layout, request))
+        run.know(plan=machine.plan(request, run.seen))
         if run.plan.kind is not Kind.RECHECK:
             raise SlotFault(f"the engine of {watched.profile.name} is not served, verified")
         if only and run.seen.target is not None:
-            run.seen = replace(run.seen, target=_with_cases(run.seen.target, only))
+            run.know(seen=replace(run.seen, target=_with_cases(run.seen.target, only)))
         phases.alive(run)
         if {engine.invocation_id for engine in run.engines} != {*watched.invocation_id.split()}:
             raise SlotFault(f"the engine of {watched.profile.name} is another process by now")
         phases.health(run)
         asking.canary(run)
     except SlotFault as fault:
-        return tuple(run.canary), fault.message
-    return tuple(run.canary), ""
+        return tuple(run.evidence.canary), fault.message
+    return tuple(run.evidence.canary), ""
 
 
 def _with_cases(profile: Profile, only: Collection[str]) -> Profile:

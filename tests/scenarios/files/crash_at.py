@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, "/opt/b70/lib")
 
-from b70slot.progress import Progress  # type: ignore[import-not-found]
+from b70slot.do.progress import Progress  # type: ignore[import-not-found]
 
 PHASE, DIRECTION, STATE, HOW = sys.argv[1:5]
 REACHED = Path("/run/b70-sim/reached")

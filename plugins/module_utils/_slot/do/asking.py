@@ -71,7 +71,7 @@ def canary(run: Run) -> None:
     baseline = None if recording or not needed else parse_baseline(run.fx.files.read(file), str(file), profile.name)
     failed: list[tuple[EngineRun, SlotFault]] = []
     for engine in run.each():
-        asked = len(run.canary)
+        asked = len(run.evidence.canary)
         try:
             answers = _canary(run, baseline)
         except SlotFault as fault:
@@ -81,7 +81,9 @@ def canary(run: Run) -> None:
             failed.append((engine, fault))
             continue
         finally:
-            run.canary[asked:] = [replace(result, replica=engine.profile.replica) for result in run.canary[asked:]]
+            run.evidence.canary[asked:] = [
+                replace(result, replica=engine.profile.replica) for result in run.evidence.canary[asked:]
+            ]
         if recording and baseline is None and answers:
             now = run.fx.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
             baseline = Baseline(profile.name, profile.fingerprint, now, run.request.who, answers)
@@ -98,8 +100,8 @@ def canary(run: Run) -> None:
             # The engine is not to blame, and is served; what was asked for is told to have failed by the caller.
             run.warn(f"the baseline could not be written to {file}: {error}")
         else:
-            run.recorded_cases = tuple(baseline.cases)
-            run.did(record_action(profile.name, run.recorded_cases))
+            run.evidence.recorded_cases = tuple(baseline.cases)
+            run.did(record_action(profile.name, run.evidence.recorded_cases))
     elif recording:
         run.warn(f"nothing to record: no canary case of {profile.name} has compare: baseline")
     run.canary_passed = True
@@ -119,7 +121,7 @@ def _canary(run: Run, baseline: Baseline | None) -> dict[str, Recorded]:
     for case in profile.canary.cases:
         result = _ask(run, engine, case, repeats, baseline, recording)
         results.append(result)
-        run.canary.append(result)
+        run.evidence.canary.append(result)
         state = "passed" if result.passed else "failed"
         which = "" if profile.replica is None else f" of replica {profile.replica}"
         run.progress.say("hint", phase="canary", text=f"{case.name}{which} {state}")
@@ -222,7 +224,7 @@ def _without_words(run: Run, engine: EngineRun, case: CanaryCase, attempt: int) 
 def _no_answer(
     run: Run, profile: Profile, case: CanaryCase, fault: SlotFault, seconds: float, attempt: int
 ) -> SlotFault:
-    run.canary.append(canaries.unanswered(profile, case, fault.message, fault.got or "", seconds, attempt))
+    run.evidence.canary.append(canaries.unanswered(profile, case, fault.message, fault.got or "", seconds, attempt))
     wanted = pooling.expectation(case) if case.texts else canaries.expectation(case)
     text = f"canary case {case.name} of {profile.name} got no answer: {fault.message}"
     return SlotFault(text, expected=repr(wanted), got=fault.got)

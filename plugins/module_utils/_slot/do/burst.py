@@ -66,14 +66,14 @@ def ask(run: Run, engine: EngineRun) -> list[CanaryResult]:
                 text = f"answer {index + 1} of {len(cases)} at once of {profile.name} ({case.name}) did not come"
                 fault = SlotFault(f"{text}: {fault.message}", expected=repr(case.expected), got=fault.got)
                 failed = canaries.unanswered(profile, case, fault.message, fault.got or "", seconds, index + 1)
-                run.canary.append(replace(failed, name=BURST, attempts=len(cases)))
+                run.evidence.canary.append(replace(failed, name=BURST, attempts=len(cases)))
                 raise fault from None
             results.append(canaries.evaluate(profile, case, got, seconds, index + 1))
             run.progress.say("hint", phase="canary", text=f"{BURST} {len(results)} of {len(cases)}")
             if not results[-1].passed:
                 break
     summary = _summary(results, cases)
-    run.canary.append(summary)
+    run.evidence.canary.append(summary)
     return [summary]
 
 

@@ -123,7 +123,7 @@ class Driver:
             while (step := machine.command(state)) is not None:
                 result = self._phase(step)
                 state = machine.advance(state, result)
-                run.failures, run.gave_up = state.failures, state.gave_up
+                run.evidence.failures, run.gave_up = state.failures, state.gave_up
                 if isinstance(result, Failure) and step.phase not in UNTOUCHED:
                     waits = self._begins_anew(step)
                     if waits or self._going_down():
@@ -137,8 +137,8 @@ class Driver:
             end = state.end or End.UNCHANGED
             untouched = end in (End.UNCHANGED, End.UNTOUCHED, End.DEFERRED)
             if self._locked and run.request.mode is not Mode.SWITCH and untouched:
-                settle.close_unproven(run, run.reason() or run.chosen)
-            if run.journaled and not run.recorded and end is not End.INTERRUPTED:
+                settle.close_unproven(run, run.reason() or run.known.chosen)
+            if run.evidence.journaled and not run.evidence.recorded and end is not End.INTERRUPTED:
                 self._record(end)
             self._cards.close()
             if self._locked and end is not End.INTERRUPTED:
@@ -156,28 +156,28 @@ class Driver:
             phase = Phase.GUARD
             cause = _lost(self._fx, run)
             if cause is not None:
-                run.seen = replace(run.seen, quarantine=quarantine.record_of(self._fx, run.layout, cause))
+                run.know(seen=replace(run.seen, quarantine=quarantine.record_of(self._fx, run.layout, cause)))
             if act and run.request.mode is Mode.SWITCH and Phase.GUARD in run.plan.forward:
                 warnings += settle.guard_checks(run)
         except (SlotFault, OSError) as fault:
             if not isinstance(fault, SlotFault):
                 fault = HostFault(str(fault))
             failure = Failure(phase, Direction.FORWARD, fault.message, fault.expected, fault.got)
-            return Prediction(run.seen, run.plan, failure, (), run.chosen, self._tell)
-        return Prediction(run.seen, run.plan, None, tuple(warnings), run.chosen, self._tell)
+            return Prediction(run.seen, run.plan, failure, (), run.known.chosen, self._tell)
+        return Prediction(run.seen, run.plan, None, tuple(warnings), run.known.chosen, self._tell)
 
     def _see(self) -> bool:
         """Look at the host. Return whether there is anything to plan."""
         act = self._run.request.mode is Mode.SWITCH or self._choose()
-        self._run.seen = observe(self._fx, self._run.layout, self._run.request)
+        self._run.know(seen=observe(self._fx, self._run.layout, self._run.request))
         return act
 
     def _decide(self, *, act: bool) -> None:
         run = self._run
-        run.plan = machine.plan(run.request, run.seen) if act else Plan(Kind.NOTHING)
+        run.know(plan=machine.plan(run.request, run.seen) if act else Plan(Kind.NOTHING))
         run.scope = run.plan.scope if run.plan.partial else None
         if run.request.mode is Mode.SWITCH:
-            run.seen = machine.taken(run.seen, run.plan)
+            run.know(seen=machine.taken(run.seen, run.plan))
 
     def _begins_anew(self, step: Step) -> bool:
         """Did an engine that this run only verified end because a node was lost?
@@ -230,7 +230,7 @@ class Driver:
             run.narrow(*(run.wrong or (run.engine,)))
         failed = isinstance(result, Failure)
         seconds = clock.monotonic() - begun
-        run.records.append(PhaseRecord(step.phase, step.direction, seconds, not failed))
+        run.evidence.records.append(PhaseRecord(step.phase, step.direction, seconds, not failed))
         fields = {"text": result.message} if isinstance(result, Failure) else {}
         run.progress.say(
             "phase",
@@ -245,7 +245,7 @@ class Driver:
     def _announce(self, step: Step) -> None:
         run = self._run
         run.progress.say("phase", phase=str(step.phase), direction=str(step.direction), state="begin")
-        if run.journaled and not run.recorded:
+        if run.evidence.journaled and not run.evidence.recorded:
             line = encode("phase", id=run.request.switch_id, phase=str(step.phase), direction=str(step.direction))
             try:
                 self._fx.files.append(run.layout.journal_file, line, sync=True)
@@ -281,7 +281,7 @@ class Driver:
             act = self._see()
             self._look_back()
             self._decide(act=act)
-            run.beside = self._strangers()
+            run.know(beside=self._strangers())
             if run.request.mode is not Mode.SWITCH and run.plan.kind is not Kind.NOTHING:
                 # Only now: who watches the switch before this run may still read its last lines.
                 run.progress.start(slot=run.layout.slot, target=run.request.profile)
@@ -295,7 +295,7 @@ class Driver:
         held = quarantine.read(self._fx, run.layout)
         if held is not None and held.reason:
             run.request = replace(run.request, profile=None, active=False)
-            run.chosen = held.published()
+            run.know(chosen=held.published())
             return False
         state = read_state(self._fx, run.layout)
         units, _legacy = slot_units(self._fx, run.layout)
@@ -307,7 +307,8 @@ class Driver:
         if run.request.mode is Mode.BOOT:
             stopped = tuple((unit.name, unit.invocation_id) for unit in recover.stopped_by_hand(state, units))
             run.request = replace(run.request, leave=(*run.request.leave, *stopped))
-        run.chosen, self._tell = choice.why, choice.tell
+        run.know(chosen=choice.why)
+        self._tell = choice.tell
         return choice.act
 
     def _waits(self, name: str, units: Sequence[UnitState]) -> bool:
@@ -326,7 +327,7 @@ class Driver:
         if cause is None:
             return
         held = self._quarantine(cause)
-        run.seen = replace(run.seen, quarantine=held)
+        run.know(seen=replace(run.seen, quarantine=held))
         # The log of that process has been judged: nobody looks at it again.
         settle.close_unproven(run, held.published())
 
@@ -409,7 +410,7 @@ class Driver:
         for other in run.plan.clears:
             run.progress.say("hint", phase="clear", text=f"slot {other.slot} drains and stops")
             run.did(clear_action(other))
-            run.cleared.append(other)
+            run.clients.cleared.append(other)
             request = self._of_neighbour(
                 other.slot,
                 switch_id=_stop_id(run.request.switch_id, other.slot),
@@ -442,7 +443,7 @@ class Driver:
         cleared = (known for known in reversed(run.seen.memory.attempts) if known.clears)
         last = next(cleared, None)
         owed = {} if last is None or last.outcome == End.COMMITTED else dict.fromkeys(last.clears, last.id)
-        owed |= {other.slot: run.request.switch_id for other in run.cleared}
+        owed |= {other.slot: run.request.switch_id for other in run.clients.cleared}
         for slot, switch_id in owed.items():
             try:
                 self._serve_again(slot, switch_id)
@@ -556,8 +557,8 @@ class Driver:
 
     def _record(self, end: End) -> None:
         run = self._run
-        kept = end in (End.ROLLED_BACK, End.COMMITTED) and run.served is not None
-        profile = run.served if kept else None
+        kept = end in (End.ROLLED_BACK, End.COMMITTED) and run.clients.served is not None
+        profile = run.clients.served if kept else None
         try:
             settle.record_end(run, end, profile.name if profile else None, profile.fingerprint if profile else None)
         except OSError as error:
@@ -565,7 +566,7 @@ class Driver:
 
     def _outcome(self, end: End) -> Outcome:
         run, state = self._run, self._run.seen.state
-        profile, verified, verified_at = run.served, run.verified, run.verified_at
+        profile, verified, verified_at = run.clients.served, run.clients.verified, run.clients.verified_at
         if end is End.UNCHANGED and run.request.active and state is not None:
             profile, verified, verified_at = run.seen.target, state.verified, state.verified_at
         name = profile.name if profile is not None else None
@@ -587,7 +588,7 @@ class Driver:
         return Outcome(
             end=end,
             request=run.request,
-            chosen=run.chosen,
+            chosen=run.known.chosen,
             seen=run.seen,
             plan=run.plan,
             profile=profile,
@@ -595,12 +596,12 @@ class Driver:
             previous=run.served_before,
             verified=verified,
             verified_at=verified_at,
-            phases=tuple(run.records),
-            canary=tuple(run.canary),
-            recorded_cases=run.recorded_cases,
-            actions=tuple(run.actions),
-            warnings=tuple(run.warnings),
-            failures=run.failures,
+            phases=tuple(run.evidence.records),
+            canary=tuple(run.evidence.canary),
+            recorded_cases=run.evidence.recorded_cases,
+            actions=tuple(run.evidence.actions),
+            warnings=tuple(run.evidence.warnings),
+            failures=run.evidence.failures,
             units=tuple(single.unit for single in run.singles) if run.plan.partial else (),
             processes=tuple((single.unit, started.get(single.unit, "")) for single in run.singles)
             if run.plan.partial

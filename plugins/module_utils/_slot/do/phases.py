@@ -110,7 +110,7 @@ def release(run: Run) -> None:
     if run.beside_old:
         stay = {unit.name for unit in run.seen.units if unit.running}
     processes = run.fx.processes
-    before = {(holder.pid, holder.command) for holder in run.beside} if run.going_back else set()
+    before = {(holder.pid, holder.command) for holder in run.known.beside} if run.going_back else set()
     beside: list[Holder] = []
     found: tuple[Holder, ...] = ()
     for _waited in run.poll(RELEASE_LIMIT_S, _FAST_S):
@@ -227,7 +227,7 @@ def _put_in_place(run: Run) -> None:
     action = place_action(new, back)
     # The old profile, which describes all engines, stays in place until the last engine is replaced.
     whole = not run.rolling or run.last_batch or run.direction is Direction.BACK
-    if put_in_place(run.fx, run.layout, new, run.places, whole=whole) and action not in run.actions:
+    if put_in_place(run.fx, run.layout, new, run.places, whole=whole) and action not in run.evidence.actions:
         run.did(action)
 
 
@@ -311,7 +311,7 @@ def health(run: Run) -> None:
             return
         if not waiting:
             if look.loads:
-                run.loads.append(Load(key, max(look.loads)))
+                run.evidence.loads.append(Load(key, max(look.loads)))
             return
         for engine in () if run.picking else look.healthy:
             # A ready engine that ends while others load ends the wait.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -76,6 +76,48 @@ class Wait:
     eta_s: float | None = None
 
 
+@dataclass(frozen=True)
+class Known:
+    """What was seen on the host, and what is done about it. chosen: why mode RECOVER or BOOT chose what it did. beside:
+    strangers on cards of the profile to go back to, before anything was touched."""
+
+    seen: Seen = field(default_factory=Seen)
+    plan: Plan = field(default_factory=lambda: Plan(Kind.NOTHING))
+    chosen: str = ""
+    beside: tuple[Holder, ...] = ()
+
+
+@dataclass
+class Evidence:
+    """What a run has to tell of itself. journaled: the journal holds its begin; recorded: and its end."""
+
+    records: list[PhaseRecord] = field(default_factory=list)
+    canary: list[CanaryResult] = field(default_factory=list)
+    recorded_cases: tuple[str, ...] = ()  # canary cases whose answers became the baseline
+    loads: list[Load] = field(default_factory=list)
+    warmed: list[Any] = field(default_factory=list)  # of `warming.Warmed`
+    actions: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    failures: tuple[Failure, ...] = ()
+    journaled: bool = False
+    recorded: bool = False
+
+
+@dataclass
+class Clients:
+    """What clients of the slot have: what is served now, and what they wait for.
+
+    closed_at: monotonic time at which the run first closed the frontdoor. cleared: other slots that were told to stop.
+    """
+
+    served: Profile | None = None
+    verified: bool = False
+    verified_at: str | None = None
+    wait: Wait | None = None
+    closed_at: float | None = None
+    cleared: list[Neighbour] = field(default_factory=list)
+
+
 @dataclass
 class Run:
     fx: Effects
@@ -83,37 +125,32 @@ class Run:
     request: Request
     front: FrontdoorLink
     progress: Progress
-    seen: Seen = field(default_factory=Seen)
-    plan: Plan = field(default_factory=lambda: Plan(Kind.NOTHING))
+    known: Known = field(default_factory=Known)
+    evidence: Evidence = field(default_factory=Evidence)
+    clients: Clients = field(default_factory=Clients)
     direction: Direction = Direction.FORWARD
-    beside: tuple[Holder, ...] = ()  # strangers on cards of the profile to go back to, before anything was touched
     scope: tuple[int, ...] | None = None  # places of the profile's engines that the run is about now; None: all
     batch: int | None = None  # the index of the plan's batch that is replaced now
     undoing: bool = False  # whether the target's engine is stopped before any client knows it
+    gave_up: bool = False  # a batch failed both ways, and is closed and stopped
     engines: list[EngineRun] = field(default_factory=list)  # one for each engine of the scope
     engine: EngineRun | None = None  # the one that is checked now, or was checked last
     wrong: tuple[EngineRun, ...] = ()  # those that failed a canary while they served
-    records: list[PhaseRecord] = field(default_factory=list)
-    canary: list[CanaryResult] = field(default_factory=list)
-    loads: list[Load] = field(default_factory=list)
-    warmed: list[Any] = field(default_factory=list)  # of `warming.Warmed`
-    wait: Wait | None = None
-    actions: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    failures: tuple[Failure, ...] = ()
-    gave_up: bool = False  # a batch failed both ways, and is closed and stopped
-    journaled: bool = False  # the journal holds this run's begin
-    recorded: bool = False  # and its end
-    chosen: str = ""  # why mode RECOVER or BOOT chose what it did
     canary_passed: bool = False  # in this direction
-    recorded_cases: tuple[str, ...] = ()  # canary cases whose answers became the baseline
-    verified: bool = False  # whether what is served now is verified
-    verified_at: str | None = None
-    served: Profile | None = None
-    cleared: list[Neighbour] = field(default_factory=list)  # other slots that were told to stop
     lost: str = ""  # the node whose loss ended the engine in the phase that failed last, and why
-    closed_at: float | None = None  # monotonic time at which the run first closed the frontdoor
     _driver_words: str = ""
+
+    @property
+    def seen(self) -> Seen:
+        return self.known.seen
+
+    @property
+    def plan(self) -> Plan:
+        return self.known.plan
+
+    def know(self, **fields: Any) -> None:
+        """Take over what was seen or planned."""
+        self.known = replace(self.known, **fields)
 
     @property
     def profile(self) -> Profile:
@@ -272,7 +309,7 @@ class Run:
 
     def retry_after_s(self, default: int) -> int:
         """Return what clients are told: the rest of the wait, or the default if no earlier start is known."""
-        wait = self.wait
+        wait = self.clients.wait
         if wait is None or wait.eta_s is None:
             return default
         return max(1, math.ceil(wait.eta_s - (self.fx.clock.monotonic() - wait.begun)))
@@ -286,11 +323,11 @@ class Run:
             raise GaveWayFault
 
     def did(self, action: str) -> None:
-        self.actions.append(action)
+        self.evidence.actions.append(action)
 
     def warn(self, text: str) -> None:
-        if text not in self.warnings:
-            self.warnings.append(text)
+        if text not in self.evidence.warnings:
+            self.evidence.warnings.append(text)
             self.progress.say("note", text=text)
 
     def poll(self, limit_s: float, interval_s: float) -> Iterator[float]:
@@ -301,17 +338,17 @@ class Run:
 
     def reason(self) -> str:
         """Return the failures so far in one line for the frontdoor's answer, without anything that they quote."""
-        return reason_of(self.failures)
+        return reason_of(self.evidence.failures)
 
 
 def switch_part(run: Run, *, loading: bool = False) -> Mapping[str, Any]:
     """Return the `switch` part of the state file. loading: the engine's process runs, and does not answer yet."""
-    eta_s = None if run.wait is None else run.wait.eta_s
+    eta_s = None if run.clients.wait is None else run.clients.wait.eta_s
     return {
         "id": run.request.switch_id,
         "from": run.served_before,
         "to": run.profile.name if run.direction is not Direction.HALT and run.request.active else None,
-        "started_at": "" if run.wait is None else run.wait.since,
+        "started_at": "" if run.clients.wait is None else run.clients.wait.since,
         "eta_s": None if eta_s is None else round(eta_s),
         "loading": loading,
     }

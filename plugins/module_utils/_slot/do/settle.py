@@ -91,7 +91,7 @@ def _begin(run: Run) -> None:
         why=run.request.why,
     )
     run.fx.files.append(path, line, sync=True)
-    run.journaled = True
+    run.evidence.journaled = True
 
 
 def _rotate(run: Run) -> None:
@@ -113,7 +113,7 @@ def _rotate(run: Run) -> None:
 
 def record_end(run: Run, outcome: End, profile: str | None, fingerprint: str | None) -> None:
     """End the journal entry with the evidence."""
-    since = run.closed_at
+    since = run.clients.closed_at
     seconds = None if since is None else round(run.fx.clock.monotonic() - since, 3)
     line = encode(
         "end",
@@ -124,21 +124,21 @@ def record_end(run: Run, outcome: End, profile: str | None, fingerprint: str | N
         way=str(run.plan.way),
         profile=profile,
         fingerprint=fingerprint,
-        verified=run.verified,
+        verified=run.clients.verified,
         reason=run.reason(),
         seconds=seconds,
         turned_away_s=round(run.front.turned_away_s, 3),
-        key="" if run.wait is None else run.wait.key,
-        loads=[load.as_dict() for load in run.loads],
-        **({"warmup": [one.as_dict() for one in run.warmed]} if run.warmed else {}),
-        actions=run.actions,
-        phases=[record.as_dict() for record in run.records],
-        canary=[result.as_dict() for result in run.canary],
-        failures=[failure.as_dict() for failure in run.failures],
-        warnings=run.warnings,
+        key="" if run.clients.wait is None else run.clients.wait.key,
+        loads=[load.as_dict() for load in run.evidence.loads],
+        **({"warmup": [one.as_dict() for one in run.evidence.warmed]} if run.evidence.warmed else {}),
+        actions=run.evidence.actions,
+        phases=[record.as_dict() for record in run.evidence.records],
+        canary=[result.as_dict() for result in run.evidence.canary],
+        failures=[failure.as_dict() for failure in run.evidence.failures],
+        warnings=run.evidence.warnings,
     )
     run.fx.files.append(run.layout.journal_file, line, sync=True)
-    run.recorded = True
+    run.evidence.recorded = True
 
 
 def _kept(state: SlotState | None) -> dict[str, Any]:
@@ -159,15 +159,15 @@ def _kept(state: SlotState | None) -> dict[str, Any]:
 
 def close(run: Run) -> None:
     """Tell the frontdoor to accept no new generations, and why. A partial run closes only its own engines."""
-    if run.closed_at is None:
-        run.closed_at = run.fx.clock.monotonic()
+    if run.clients.closed_at is None:
+        run.clients.closed_at = run.fx.clock.monotonic()
     halting = run.direction is Direction.HALT
     action = close_action(run.places)
-    if action not in run.actions:
+    if action not in run.evidence.actions:
         run.did(action)
-    run.verified = False
-    run.served = None
-    run.wait = _wait(run) if run.request.active and not halting else Wait(*_now(run))
+    run.clients.verified = False
+    run.clients.served = None
+    run.clients.wait = _wait(run) if run.request.active and not halting else Wait(*_now(run))
     fields: dict[str, Any] = {
         **_kept(run.front.current()),
         "phase": "failed" if halting else "switching",
@@ -179,7 +179,9 @@ def close(run: Run) -> None:
         verifies = run.direction is Direction.FORWARD and Phase.STOP not in run.plan.forward
         fields["switch"] = switch_part(run, loading=verifies)
     if run.partial:
-        words = "it is started anew" if run.plan.kind is Kind.SWITCH or run.failures else "it is being verified"
+        words = (
+            "it is started anew" if run.plan.kind is Kind.SWITCH or run.evidence.failures else "it is being verified"
+        )
         fields |= _with_others(run, "failed" if halting else "switching", _why_closed(run, words))
     try:
         if not run.front.publish(fields):
@@ -242,7 +244,7 @@ def _left_behind(state: SlotState | None) -> tuple[int, ...]:
 
 def tell_beside(run: Run, *, loading: bool = False) -> None:
     """Tell the frontdoor that an engine starts beside the one that keeps getting the clients."""
-    run.wait = run.wait or _wait(run)
+    run.clients.wait = run.clients.wait or _wait(run)
     state = run.front.current()
     if state is not None:
         _show(run, {**state.fields, "switch": switch_part(run, loading=loading)}, "that an engine is started beside it")
@@ -375,7 +377,7 @@ def _why_closed(run: Run, words: str) -> str:
     """Return why one of several engines is closed, in words that everybody may read."""
     if run.direction is Direction.HALT:
         return run.reason()
-    return f"{words}: {run.reason()}" if run.failures else words
+    return f"{words}: {run.reason()}" if run.evidence.failures else words
 
 
 def open_frontdoor(run: Run) -> None:
@@ -391,7 +393,7 @@ def open_frontdoor(run: Run) -> None:
         "gate": str(run.request.gate),
     }
     if run.direction is Direction.FORWARD and run.plan.kind is Kind.FINISH and state is not None:
-        run.verified, run.verified_at = state.verified, state.verified_at
+        run.clients.verified, run.clients.verified_at = state.verified, state.verified_at
         _check_verified(run, state)
         fields["engine"] = state.engine
         if state.replicas is not None and profile.replicas:
@@ -399,24 +401,24 @@ def open_frontdoor(run: Run) -> None:
     else:
         for _engine in run.each():
             current_engine(run)
-        run.verified = run.canary_passed
+        run.clients.verified = run.canary_passed
         fields["engine"] = _engine_part(run, run.engines[0])
         if profile.replicas:
             fields |= replicas.together(_entries(run, "", is_open=True))
-            run.verified = fields["verified"]
+            run.clients.verified = fields["verified"]
         if run.beside_old and run.plan.previous is not None:
             fields |= replicas.moved(
                 run.plan.previous, None if state is None else state.engine, profile, fields["engine"]
             )
             fields["switch"] = switch_part(run)
-        run.verified_at = now if run.verified else None
-    fields |= {"verified": run.verified, "verified_at": run.verified_at}
+        run.clients.verified_at = now if run.clients.verified else None
+    fields |= {"verified": run.clients.verified, "verified_at": run.clients.verified_at}
     try:
         if not run.front.publish(fields):
             run.warn(f"no frontdoor answers at {run.layout.frontdoor_url}; it will find the open slot when it starts")
     except SlotFault as fault:
         run.warn(f"{fault.message}; the engine is served as soon as it does")
-    run.served = profile
+    run.clients.served = profile
     run.did(open_action(profile.name, run.places))
 
 
@@ -490,7 +492,7 @@ def commit(run: Run) -> None:
         return
     run.did(commit_action(profile.name))
     outcome = End.ROLLED_BACK if run.direction is Direction.BACK else End.COMMITTED
-    text = current_env(layout.slot, profile, run.verified)
+    text = current_env(layout.slot, profile, run.clients.verified)
     try:
         _keep(run)
         if files.read(layout.current_env) != text or files.hidden(layout.current_env):
@@ -498,7 +500,7 @@ def commit(run: Run) -> None:
         record_end(run, outcome, profile.name, profile.fingerprint)
     except OSError as error:
         # A verified engine serves, and will after a boot: there is no reason to stop it. The next run records it.
-        run.recorded = True
+        run.evidence.recorded = True
         run.warn(
             f"{profile.name} is served, but that could not be recorded ({error}); run the switch again when it can"
         )
@@ -510,9 +512,9 @@ def _keep(run: Run) -> None:
     if rendering is None:
         return
     copy = committed(files, layout)
-    if run.verified and copy != rendering:
+    if run.clients.verified and copy != rendering:
         files.write(layout.committed_file, rendering.to_json())
-    elif not run.verified and copy is not None and copy.name == rendering.name:
+    elif not run.clients.verified and copy is not None and copy.name == rendering.name:
         files.remove(layout.committed_file)
     put_in_place(run.fx, layout, rendering)
     if files.read(layout.pending(rendering.name)) == rendering.to_json():

@@ -66,7 +66,7 @@ def _warm(run: Run, engine: EngineRun, wanted: WarmUp) -> None:
         asked = clock.monotonic()
         _send(run, engine, shape, turn, known, wanted.limit_s - (asked - begun), wanted.limit_s)
         turn += shape.concurrency
-        run.warmed.append(Warmed(shape, clock.monotonic() - asked, profile.replica))
+        run.evidence.warmed.append(Warmed(shape, clock.monotonic() - asked, profile.replica))
 
 
 def _send(
