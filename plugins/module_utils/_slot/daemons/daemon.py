@@ -146,7 +146,8 @@ class Controller:
             state = self._close_dead(read_state(self.fx, self.layout), units)
         view = self._view(state, profile, settings, units, busy)
         self.step = next_step(view)
-        self._tell()
+        if self.step.do not in (Do.REST, Do.ASK):
+            self._tell()
         self._perform(self.step, profile, settings)
         if not self.working:
             self._publish()
