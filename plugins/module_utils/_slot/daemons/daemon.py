@@ -41,6 +41,7 @@ from ..model.published import reason_of
 from ..model.slot_file import read_slot_file
 from ..model.state_file import SlotState, stamp
 from ..words.effects import Effects
+from ..words.moment import Moment
 from ..words.types import End, Layout, Mode, OnFailure, Phase, Reply, Request, SlotFault, ToldToEndFault, UnitState
 
 KERNEL_S = 60.0
@@ -110,6 +111,7 @@ class Controller:
     wanted: bool = False  # the frontdoor saw streams that call for a verification
     _kernel: Sequence[str] | None = None
     _kernel_at: float = float("-inf")
+    _verified: Moment = field(default_factory=lambda: Moment(""))  # when what is served was verified
     _not_before: float = float("-inf")  # monotonic time before which no verification begins
     _unheard: int = 0  # successive looks without an answer from this host's own node service
     _lost: dict[str, CardFault] = field(default_factory=dict)  # lost cards, by PCI address
@@ -243,7 +245,7 @@ class Controller:
     def _policy(self, settings: Liveness, memory: Memory) -> Policy:
         """Return what to do about a wedged engine. One that no restart cures is closed."""
         restarts = settings.policy is Policy.RESTART
-        again = not restarts or liveness.may_restart(memory.attempts, self.fx.clock.now())
+        again = not restarts or liveness.may_restart(memory.attempts, self._moment())
         return settings.policy if again else Policy.CLOSE
 
     def _may_verify(self, state: SlotState | None, profile: Profile | None, settings: Liveness) -> bool:
@@ -450,6 +452,9 @@ class Controller:
     def _now(self) -> str:
         return stamp(self.fx.clock.now())
 
+    def _moment(self) -> Moment:
+        return Moment(self._now(), quarantine.boot_id(self.fx), self.fx.clock.monotonic())
+
     # Acting
 
     def _ask(self, settings: Liveness) -> None:
@@ -564,8 +569,12 @@ class Controller:
     def _verification_due(self, state: SlotState | None, settings: Liveness) -> bool:
         if self.fx.clock.monotonic() < self._not_before:
             return False
-        last = None if state is None else state.verified_at
-        return self.suspect or self.wanted or liveness.due(settings.verify_every_s, last, self.fx.clock.now())
+        at, now = "" if state is None else state.verified_at or "", self._moment()
+        if at != self._verified.at:
+            # From the first look at it on, no date that jumps counts.
+            age = Moment(at).age_s(now)
+            self._verified = Moment(at, now.boot, self.fx.clock.monotonic() - age)
+        return self.suspect or self.wanted or liveness.due(settings.verify_every_s, self._verified, now)
 
     def _verify(self, profile: Profile, settings: Liveness) -> None:
         """Run the canary on the idle engines that are served, in the transaction of `b70ctl verify`."""
@@ -611,7 +620,7 @@ class Controller:
         if named is None or not (given_up or (self._lost and wedged)):
             return None
         last = _read_climb(self.fx, self.layout)
-        return liveness.next_rung(named.liveness.device_loss, last, self.fx.clock.now())
+        return liveness.next_rung(named.liveness.device_loss, last, self._moment())
 
     def _named(self, held: quarantine.Quarantine | None) -> Profile | None:
         with suppress(SlotFault, OSError):
@@ -638,7 +647,8 @@ class Controller:
             for text in quarantine.impose(self.fx, self.layout, cause)[1]:
                 self.say(text)
         # Recorded first, so that it counts as tried whatever the result.
-        self.fx.files.write(self.layout.climb_file, json.dumps({"rung": str(rung), "at": self._now()}) + "\n")
+        told = {"rung": str(rung), **self._moment().__dict__}
+        self.fx.files.write(self.layout.climb_file, json.dumps(told) + "\n")
         self._lost.clear()
         if rung is Rung.REBIND:
             self._settle(wanted)
@@ -775,6 +785,6 @@ def _question(fx: Effects, single: Profile, limit_s: float) -> Replies | None:
 def _read_climb(fx: Effects, layout: Layout) -> Climb | None:
     try:
         data = json.loads(fx.files.read(layout.climb_file) or "null")
-        return None if data is None else Climb(Rung(data["rung"]), str(data["at"]))
-    except (OSError, ValueError, LookupError, TypeError):
+        return None if data is None else Climb(Rung(data.pop("rung")), Moment(**data))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None

@@ -85,6 +85,7 @@ def _begin(run: Run) -> None:
         gate=str(run.request.gate),
         on_failure=str(run.request.on_failure),
         boot=quarantine.boot_id(run.fx),
+        mono=round(run.fx.clock.monotonic(), 3),
         mode=str(run.request.mode),
         clears={neighbour.slot: neighbour.profile for neighbour in run.plan.clears},
         who=run.request.who,

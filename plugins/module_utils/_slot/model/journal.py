@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from ..words.moment import Moment
 from ..words.types import End, Gate, Mode, OnFailure
 from .load_times import LoadTimes, load_times_of
 
@@ -92,9 +93,14 @@ class Attempt:
     turned_away_s: float | None = None  # during which no engine was open; None: an older version did not tell
     way: str = ""  # how engines were replaced; empty: an older version did not tell
     boot: str = ""  # the id of the boot that it was made in
+    mono: float | None = None  # monotonic seconds at its begin
     mode: str = ""  # of the request; only `switch` says what is wanted
     clears: Mapping[str, str] = field(default_factory=dict)  # other slots that it stops, and what they serve
     more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
+
+    @property
+    def began(self) -> Moment:
+        return Moment(self.at, self.boot, self.mono)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -150,6 +156,7 @@ def _begin(memory: Memory, line: Mapping[str, Any]) -> Memory:
         gate=_text(line.get("gate")),
         on_failure=_text(line.get("on_failure")),
         boot=_text(line.get("boot")),
+        mono=line.get("mono"),
         mode=_text(line.get("mode")),
         clears=line.get("clears") or {},
     )

@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 
 from ..kinds.kind import Metrics
+from ..words.moment import Moment
 from .journal import WATCHDOG, Attempt
 
 MIN_PATIENCE_S = 180.0
@@ -161,23 +161,16 @@ def sampled(at: float, names: Metrics, text: str, front: int | None) -> Sample:
     return Sample(at, int(sum(counted)) if counted else None, front, marks=marks)
 
 
-def may_restart(attempts: Iterable[Attempt], now: datetime) -> bool:
+def may_restart(attempts: Iterable[Attempt], now: Moment) -> bool:
     """Whether the watchdog may restart an engine again. attempts: those in the journal."""
     ours = (attempt for attempt in attempts if attempt.who == WATCHDOG and attempt.kind == "switch")
-    recent = [attempt for attempt in ours if _age_s(attempt.at, now) < RESTARTS_S]
+    recent = [attempt for attempt in ours if attempt.began.age_s(now) < RESTARTS_S]
     return len(recent) < RESTARTS
 
 
-def _age_s(at: str, now: datetime) -> float:
-    try:
-        return (now - datetime.fromisoformat(at.replace("Z", "+00:00"))).total_seconds()
-    except (ValueError, TypeError):
-        return float("inf")
-
-
-def due(every_s: float, last: str | None, now: datetime) -> bool:
+def due(every_s: float, last: Moment | None, now: Moment) -> bool:
     """Whether a task with this interval in seconds (0: never) is due again."""
-    return every_s > 0 and _age_s(last or "", now) >= every_s
+    return every_s > 0 and (last is None or last.age_s(now) >= every_s)
 
 
 # Words of the xe driver; other lines may quote what somebody sent.
@@ -237,17 +230,17 @@ class Rung(StrEnum):
 
 @dataclass(frozen=True)
 class Climb:
-    """The rung that was tried last, and when (ISO 8601, UTC)."""
+    """The rung that was tried last, and when."""
 
     rung: Rung
-    at: str
+    began: Moment
 
 
-def next_rung(policy: DeviceLoss, last: Climb | None, now: datetime) -> Rung | None:
+def next_rung(policy: DeviceLoss, last: Climb | None, now: Moment) -> Rung | None:
     """The next rung for a lost card; None if the policy stops here, or no rung is left."""
     if policy is DeviceLoss.QUARANTINE:
         return None
-    if last is None or _age_s(last.at, now) >= CLIMBS_S:
+    if last is None or last.began.age_s(now) >= CLIMBS_S:
         return Rung.REBIND
     if last.rung is Rung.REBIND and policy is DeviceLoss.REBOOT:
         return Rung.REBOOT

@@ -31,9 +31,11 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.liveness im
     sampled,
     since_before,
 )
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.moment import Moment
 
 PATIENCE = 180.0
 NOW = datetime(2026, 6, 7, 9, 0, 0, tzinfo=UTC)
+AT = Moment("2026-06-07T09:00:00Z")
 CAPTURED = Path(__file__).parents[1] / "_doctor/captured"
 
 
@@ -162,19 +164,28 @@ def attempt(minutes, who=WATCHDOG, kind="switch"):
 
 
 def test_three_restarts_within_an_hour_are_enough():
-    assert may_restart([attempt(1), attempt(2)], NOW)
-    assert not may_restart([attempt(1), attempt(2), attempt(59)], NOW)
-    assert may_restart([attempt(1), attempt(2), attempt(61)], NOW)
-    assert may_restart([attempt(1), attempt(2), attempt(3, who="anna")], NOW)
-    assert may_restart([attempt(1), attempt(2), attempt(3, kind="recheck")], NOW)
+    assert may_restart([attempt(1), attempt(2)], AT)
+    assert not may_restart([attempt(1), attempt(2), attempt(59)], AT)
+    assert may_restart([attempt(1), attempt(2), attempt(61)], AT)
+    assert may_restart([attempt(1), attempt(2), attempt(3, who="anna")], AT)
+    assert may_restart([attempt(1), attempt(2), attempt(3, kind="recheck")], AT)
 
 
 def test_what_is_due():
-    hour = "2026-06-07T08:00:00Z"
-    assert due(3600, hour, NOW)
-    assert not due(3601, hour, NOW)
-    assert not due(0, hour, NOW)
-    assert due(3600, None, NOW)
+    hour = Moment("2026-06-07T08:00:00Z")
+    assert due(3600, hour, AT)
+    assert not due(3601, hour, AT)
+    assert not due(0, hour, AT)
+    assert due(3600, None, AT)
+    assert due(3600, Moment(""), AT)
+
+
+def test_a_date_that_jumps_makes_no_moment_older_or_younger():
+    then = Moment("2026-06-07T08:00:00Z", "boot", 100.0)
+    for date in ("2026-06-06T08:00:00Z", "2026-06-07T08:00:10Z", "2027-01-01T00:00:00Z"):
+        assert then.age_s(Moment(date, "boot", 110.0)) == 10.0
+    assert then.age_s(Moment("2026-06-07T08:01:00Z", "another", 5.0)) == 60.0
+    assert then.age_s(Moment("2026-06-06T08:00:00Z", "another", 5.0)) == 0.0
 
 
 def test_the_kernels_words_for_faults_and_losses():
@@ -211,7 +222,7 @@ def test_only_new_lines_of_the_log_are_read():
 
 
 def test_the_ladder_is_off_unless_the_profile_asks_for_it():
-    assert next_rung(DeviceLoss.QUARANTINE, None, NOW) is None
+    assert next_rung(DeviceLoss.QUARANTINE, None, AT) is None
 
 
 @pytest.mark.parametrize(
@@ -224,10 +235,10 @@ def test_the_ladder_is_off_unless_the_profile_asks_for_it():
 def test_each_rung_is_taken_once_a_day(policy, rungs):
     last = None
     for wanted in rungs:
-        rung = next_rung(policy, last, NOW)
+        rung = next_rung(policy, last, AT)
         assert rung is wanted
-        last = Climb(rung, "2026-06-07T08:59:00Z") if rung else last
-    assert next_rung(policy, last, NOW + timedelta(days=2)) is Rung.REBIND
+        last = Climb(rung, Moment("2026-06-07T08:59:00Z")) if rung else last
+    assert next_rung(policy, last, Moment("2026-06-09T09:00:00Z")) is Rung.REBIND
 
 
 # --- recorded of a real vLLM, a look a second, with a patience as short as the series
