@@ -25,6 +25,7 @@ from ..decide import recover
 from ..decide.controller import BUSY, LOOK_S, STARTS, Book, Do, Step, View, book_of, next_step
 from ..decide.machine import Kind
 from ..decide.order import STARTING
+from ..do import settle
 from ..do.driver import Driver, Outcome, predict
 from ..face import api
 from ..kinds.table import kind_of
@@ -200,12 +201,8 @@ class Controller:
         note = f"pid {os.getpid()} ({CONTROLLER}) since {self._now()}: closing what is gone"
         try:
             with self.fx.locks.hold(self.layout.lock_file, note, 0.0):
-                state, units = read_state(self.fx, self.layout), slot_units(self.fx, self.layout)[0]
-                for text in quarantine.look_back(self.fx, self.layout, state, units, api.new_switch_id(self._now())):
-                    self.say(text)
-                gone = recover.without_the_dead(state, units, why)
-                if state is not None and gone:
-                    FrontdoorLink(self.fx, self.layout).publish(state.fields | gone)
+                front = FrontdoorLink(self.fx, self.layout)
+                settle.close_dead(self.fx, self.layout, front, why, api.new_switch_id(self._now()), self.say)
         except (SlotFault, OSError) as error:
             self.say(f"what is gone could not be closed: {error}")
         return read_state(self.fx, self.layout)

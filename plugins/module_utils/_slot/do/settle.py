@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -13,12 +13,14 @@ from ..decide import recover
 from ..decide.machine import Kind, close_action, commit_action, open_action
 from ..kinds.table import kind_of
 from ..look import alike, guards
+from ..look.frontdoor import FrontdoorLink
 from ..look.observe import slot_units
 from ..model import quarantine, replicas
 from ..model.journal import INTERRUPTED, JOURNALS_KEPT, begins_with_memory, encode, encode_memory
 from ..model.rendering import committed, put_in_place
 from ..model.state_file import SlotState, current_env, profile_part, stamp
-from ..words.types import Direction, End, Fault, Mode, Phase, SlotFault
+from ..words.effects import Effects
+from ..words.types import Direction, End, Fault, Layout, Mode, Phase, SlotFault
 from .phases import current_engine, disable_all
 from .run import EngineRun, Run, Wait, switch_part
 
@@ -546,16 +548,22 @@ def restore(run: Run) -> None:
     run.front.publish(state.fields | replicas.without_the_dead(state, _live(run), failed))
 
 
+def close_dead(
+    fx: Effects, layout: Layout, front: FrontdoorLink, why: str, switch_id: str, say: Callable[[str], object]
+) -> None:
+    """Close what is open for processes that are gone, and say what their logs tell of lost cards."""
+    state, units = front.current(), slot_units(fx, layout)[0]
+    for text in quarantine.look_back(fx, layout, state, units, switch_id):
+        say(text)
+    gone = recover.without_the_dead(state, units, why)
+    if state is not None and gone:
+        front.publish(state.fields | gone)
+
+
 def close_unproven(run: Run, why: str) -> None:
     """Close what is open for a process that is gone: nobody verified what runs now."""
     try:
-        state = run.front.current()
-        units = slot_units(run.fx, run.layout)[0]
-        for text in quarantine.look_back(run.fx, run.layout, state, units, run.request.switch_id):
-            run.warn(text)
-        gone = recover.without_the_dead(state, units, why)
-        if state is not None and gone:
-            run.front.publish(state.fields | gone)
+        close_dead(run.fx, run.layout, run.front, why, run.request.switch_id, run.warn)
     except (Fault, OSError) as fault:
         # The frontdoor also asks systemd which process runs, and lets no client in to another one.
         run.warn(f"whether what is served is still what was verified could not be looked at: {fault}")
