@@ -22,6 +22,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile imp
 )
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.relay import is_private, parse_url
 
+from . import secrets
 from .places import COMPANIONS, MADE, unmade_paths
 from .problems import did_you_mean
 from .reading import schema
@@ -491,7 +492,7 @@ def _arguments(profile: Mapping[str, Any]) -> Iterator[Fault]:
 
 def _environment(profile: Mapping[str, Any]) -> Iterator[Fault]:
     owned = {**OWNED_ENV, **_kind(profile).owned_env}
-    for name in value_at(profile, "engine.env") or {}:
+    for name, value in (value_at(profile, "engine.env") or {}).items():
         where = f"engine.env.{name}"
         owner = next((key for key in owned if name == key or (key.endswith("_") and name.startswith(key))), None)
         if owner:
@@ -502,6 +503,8 @@ def _environment(profile: Mapping[str, Any]) -> Iterator[Fault]:
             yield where, f"was a variable of the lab's start script and does nothing here; use {_SCRIPT_SETTINGS[name]}"
         elif name.startswith(("FRONTDOOR_", "MODEL_SLOT_")):
             yield where, "is not read by the engine; use the frontdoor section or the profile's own fields"
+        elif place := secrets.place_of(name, value):
+            yield where, f"is a secret, and everybody on the host could read it here; use {place}"
 
 
 def _texts(node: Any, path: str) -> Iterator[tuple[str, str]]:

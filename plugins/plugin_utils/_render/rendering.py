@@ -24,6 +24,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import MARK
 from .._catalogue.checking import PER_CARD
 from .._catalogue.places import COMPANIONS, companion_paths, weights_path
 from .._catalogue.problems import did_you_mean
+from .._catalogue.secrets import place_of
 from .._catalogue.stacks import canonical, stack_id
 from .._catalogue.typed import expanded, numa_directives
 from .._nodes import NodePlace, node_place
@@ -132,6 +133,9 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         _check_network(network)
     if not isinstance(checked.get("stacks"), Mapping) or not isinstance(checked["env"], Mapping):
         raise ValueError("the slot settings stacks and env are mappings; take stacks from the lookup (kind=stacks)")
+    for name, value in checked["env"].items():
+        if place := place_of(name, value):
+            raise ValueError(f"slot_env.{name} is a secret, and everybody on the host could read it there; use {place}")
     return checked
 
 

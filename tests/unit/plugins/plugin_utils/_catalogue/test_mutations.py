@@ -179,6 +179,46 @@ def test_no_variable_of_the_slot_or_of_a_typed_key_can_be_set():
         assert found[f"m{index}"][0].startswith(f"engine.env.{name}: "), name
 
 
+SECRETS = {
+    "HF_TOKEN": "model_weights_hub_token",
+    "HUGGING_FACE_HUB_TOKEN": "model_weights_hub_token",
+    "VLLM_API_KEY": "frontdoor_api_keys",
+    "OPENAI_API_KEY": "frontdoor_api_keys",
+    "LLAMA_API_KEY": "frontdoor_api_keys",
+    "WANDB_API_KEY": "no variable of an engine",
+    "AWS_SECRET_ACCESS_KEY": "no variable of an engine",
+    "DB_PASSWORD": "no variable of an engine",
+}
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_no_secret_is_written_where_everybody_reads_it(name):
+    (found,) = refusals({"x": changed(PROFILE, f"engine/env/{name}", "abcdefghijklmnopqrstuvwx")})["x"]
+    assert found.startswith(f"engine.env.{name}: is a secret")
+    assert SECRETS[name] in found
+    assert "abcdefgh" not in found
+
+
+@pytest.mark.parametrize(
+    "value", ["hf_abcdefghijklmnopqrst", "http://me:hunter2@proxy:3128", "sk-abcdefghijklmnopqrst"]
+)
+def test_a_secret_is_known_by_its_value_too(value):
+    (found,) = refusals({"x": changed(PROFILE, "engine/env/SOMETHING", value)})["x"]
+    assert found.startswith("engine.env.SOMETHING: is a secret")
+    assert value not in found
+
+
+def test_a_variable_that_is_no_secret_is_taken():
+    fine = {
+        "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
+        "HF_TOKEN_PATH": "/etc/token",
+        "TOKENIZERS_PARALLELISM": "false",
+        "VLLM_MAX_TOKENS": "5",
+        "HTTPS_PROXY": "http://proxy:3128",
+    }
+    assert load_inline({"x": changed(PROFILE, "engine/env", fine)}, stacks=STACKS)
+
+
 def combinations() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield ``(the key to be named, a change of the profile)``: each value is fine alone."""
     settings = "engine.settings"
