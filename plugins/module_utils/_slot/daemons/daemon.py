@@ -450,7 +450,10 @@ class Controller:
         return stamp(self.fx.clock.now())
 
     def _moment(self) -> Moment:
-        return Moment(self._now(), quarantine.boot_id(self.fx), self.fx.clock.monotonic())
+        boot = ""
+        with suppress(OSError):
+            boot = quarantine.boot_id(self.fx)
+        return Moment(self._now(), boot, self.fx.clock.monotonic())
 
     # Acting
 

@@ -20,7 +20,7 @@ from ..look.frontdoor import FrontdoorLink
 from ..model.load_times import driver_of, key_of
 from ..model.profile import Profile
 from ..model.published import reason_of
-from ..model.quarantine import boot_id
+from ..model.quarantine import BOOT_ID
 from ..model.rendering import Rendering
 from ..words.effects import Effects, poll
 from ..words.types import (
@@ -259,7 +259,7 @@ class Run:
     @property
     def warm(self) -> bool:
         """Whether the profile was started since the boot, so that its weights may be in the host's memory."""
-        boot = boot_id(self.fx)
+        boot = (self._text_of(BOOT_ID) or "").strip()
         return any(one.target == self.profile.name and one.boot == boot for one in self.seen.memory.attempts)
 
     def load_key(self, profile: Profile) -> str:
