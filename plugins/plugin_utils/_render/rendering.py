@@ -134,8 +134,10 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(checked.get("stacks"), Mapping) or not isinstance(checked["env"], Mapping):
         raise ValueError("the slot settings stacks and env are mappings; take stacks from the lookup (kind=stacks)")
     for name, value in checked["env"].items():
-        if place := place_of(name, value):
-            raise ValueError(f"slot_env.{name} is a secret, and everybody on the host could read it there; use {place}")
+        if belongs := place_of(name, value):
+            raise ValueError(
+                f"slot_env.{name} is a secret, and everybody on the host could read it there; use {belongs}"
+            )
     return checked
 
 
