@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -166,3 +167,20 @@ def test_a_switch_by_hand_outlives_the_controller(rig: Rig, recorded: Begin, how
     assert process.returncode == 0
     rig.wait_settled()
     assert_serves(rig, "sim-b")
+
+
+@pytest.mark.exhaustive
+def test_an_update_of_a_library_restarts_no_served_model(rig: Rig, recorded: Begin) -> None:
+    """needrestart, which Ubuntu servers run after every update, restarts whatever maps a file that was replaced."""
+    rig.have("sim-a")
+    rig.must("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "--yes", "--quiet", "needrestart")
+    recorded()
+    before = rig.facts()
+    (engine,) = before.engines
+    maps = Path(f"/proc/{engine}/maps").read_text().splitlines()
+    library = next(line.split()[-1] for line in maps if "/libc.so" in line or "/libz.so" in line)
+    rig.must("sh", "-c", f"cp --preserve {library} {library}.new && mv {library}.new {library}")
+    assert f"NEEDRESTART-SVC: {UNIT_A}" in rig.must("needrestart", "-b", "-r", "l")
+    rig.run("needrestart", "-q", "-r", "a")
+    assert rig.facts() == before
+    assert_serves(rig, "sim-a")
