@@ -65,6 +65,7 @@ WEDGED = {
     "action": None,
     "engines": [{**_LOOKED_AT, "verdict": "wedged"}],
     "verification": {"at": AT, "passed": False, "reason": "case sum: got 8"},
+    "next": None,
 }
 METRICS = {"tokens": "vllm:generation_tokens_total", "cache": "vllm:kv_cache_usage_perc"}
 INTERVAL_S = 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..model import replicas
-from ..model.journal import INTERRUPTED, Memory
+from ..model.journal import INTERRUPTED, Attempt, Memory
 from ..model.profile import STATUSES
 from ..model.state_file import SlotState
 from ..words.types import End, Gate, Layout, Mode, Request, UnitState
@@ -58,6 +58,13 @@ def stopped_by_hand(state: SlotState | None, units: Sequence[UnitState]) -> tupl
     return tuple(unit for unit in down if known.get(unit.name) == unit.invocation_id)
 
 
+def _unsettled(memory: Memory) -> Attempt | None:
+    """Return the interrupted attempt that no run has settled since. One that touched nothing has settled nothing."""
+    ended = (attempt for attempt in reversed(memory.attempts) if attempt.outcome not in (End.UNTOUCHED, End.DEFERRED))
+    last = next(ended, None)
+    return last if last is not None and last.outcome in (None, INTERRUPTED) else None
+
+
 def choose(layout: Layout, state: SlotState | None, units: Sequence[UnitState], memory: Memory, mode: Mode) -> Choice:
     """Choose what the slot is to serve now: what the journal says, whatever has happened since.
 
@@ -66,11 +73,8 @@ def choose(layout: Layout, state: SlotState | None, units: Sequence[UnitState], 
     Mode.BOOT leaves it alone, as it does an engine that somebody stopped by hand. A journal that says nothing leaves
     the word to the boot link.
     """
-    lost, wanted = memory.interrupted, memory.wanted
+    lost, wanted = _unsettled(memory), memory.wanted
     last = memory.attempts[-1] if memory.attempts else None
-    if lost is None and last is not None and last.outcome == INTERRUPTED:
-        # A run began to settle it, and could not record what came of that.
-        lost = last
     enabled = next((layout.profile_of(unit.name) for unit in units if unit.enabled), None)
     up = [layout.profile_of(unit.name) for unit in units if unit.running]
     running = next(iter(up), None)

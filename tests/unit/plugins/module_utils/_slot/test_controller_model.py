@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.controller import Do
@@ -222,12 +222,15 @@ _LIMITS = settings(
 )
 
 
+# What settles a killed switch finds no room, and touches nothing.
+@example([Event("killed switch", ("b", 137)), Event("full", LAYOUT.run_dir, 5.0)])
 @_LIMITS
 @given(events(1))
 def test_one_engine_heals(happened: list[Event]) -> None:
     assert_heals(1, happened)
 
 
+@example([Event("stop", seconds=60.0), Event("killed switch", ("b", 130)), Event("full", LAYOUT.run_dir, 60.0)])
 @_LIMITS
 @given(events(3))
 def test_replicas_heal(happened: list[Event]) -> None:
