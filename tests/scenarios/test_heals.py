@@ -87,6 +87,8 @@ def test_a_crash_loop_before_a_reboot_is_forgotten(rig: Rig) -> None:
 @pytest.mark.exhaustive
 def test_weights_that_come_late_after_a_boot_are_served(rig: Rig) -> None:
     rig.serve("sim-a")
+    # The simulated engine reads no weights, so it is told to do what one without them does.
+    rig.tell_next_boot("sim-a", "exit-at-start")
     rig.must("mv", MODELS, f"{MODELS}.away")
     try:
         rig.reboot()
@@ -94,6 +96,7 @@ def test_weights_that_come_late_after_a_boot_are_served(rig: Rig) -> None:
         time.sleep(45.0)
     finally:
         rig.must("mv", f"{MODELS}.away", MODELS)
+        heal(rig, "sim-a")
     wait_for(lambda: rig.state().get("open"), "it is served again")
     rig.wait_settled()
     assert_serves(rig, "sim-a")
