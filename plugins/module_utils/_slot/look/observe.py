@@ -97,6 +97,12 @@ def other_slots(fx: Effects, layout: Layout) -> dict[str, Layout]:
     return {slot: replace(layout, slot=slot, config_dir=PurePosixPath(folder)) for slot, folder in others.items()}
 
 
+def _wanted_in(fx: Effects, layout: Layout) -> tuple[str, ...]:
+    """Return the profile that a slot is to serve; nothing if that is none."""
+    wanted = read_memory(fx, layout).wanted
+    return () if wanted is None or wanted.profile is None else (wanted.profile,)
+
+
 def neighbours(fx: Effects, layout: Layout, profile: Profile) -> tuple[Neighbour, ...]:
     """Return the other slots that use cards which the profile needs: their engines run on them, or are to.
 
@@ -106,9 +112,7 @@ def neighbours(fx: Effects, layout: Layout, profile: Profile) -> tuple[Neighbour
     found = []
     for other in other_slots(fx, layout).values() if needed else ():
         running = [unit.name for unit in slot_units(fx, other)[0] if unit.running]
-        wanted = read_memory(fx, other).wanted
-        committed_there = [] if wanted is None or wanted.profile is None else [wanted.profile]
-        for name in dict.fromkeys([*map(other.profile_of, running), *committed_there]):
+        for name in dict.fromkeys([*map(other.profile_of, running), *_wanted_in(fx, other)]):
             units = tuple(unit for unit in running if other.profile_of(unit) == name)
             try:
                 used = strangers.cards_of(fx, load_profile(fx, other, name).on(units))
@@ -125,10 +129,9 @@ def wanted_elsewhere(fx: Effects, layout: Layout, but: Sequence[Neighbour] = ())
     """Return the profiles that other slots are to serve, without those slots and without what can't be read."""
     found = []
     for other in other_slots(fx, layout).values():
-        wanted = read_memory(fx, other).wanted
-        if wanted is not None and wanted.profile is not None and other.slot not in {one.slot for one in but}:
+        for name in () if other.slot in {one.slot for one in but} else _wanted_in(fx, other):
             with suppress(SlotFault):
-                found.append(load_profile(fx, other, wanted.profile))
+                found.append(load_profile(fx, other, name))
     return found
 
 
