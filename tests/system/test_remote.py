@@ -65,6 +65,11 @@ class Site:
         return answer.status_code == 200 and said(answer) == "I am tiny-a."
 
 
+    def verified_at(self) -> str:
+        """Return when what is served was verified last (ISO 8601, UTC)."""
+        return str(json.loads(self.near.check_output("b70ctl status --json"))["verified_at"])
+
+
 def said(answer: requests.Response) -> str:
     return str(answer.json()["choices"][0]["message"]["content"]).strip()
 
@@ -187,13 +192,16 @@ def test_a_switch_to_an_engine_of_this_host_and_back(site: Site) -> None:
     assert site.answers()
 
 
-def test_a_remote_that_dies_is_told_to_clients_and_may_come_back(site: Site) -> None:
+def test_a_remote_that_dies_is_told_to_clients_and_is_verified_again_when_it_comes_back(site: Site) -> None:
+    before = site.verified_at()
     site.far.check_output("systemctl stop b70-openai-frontdoor")
     becomes(lambda: site.ask().status_code in (502, 503))
     error = site.ask().json()["error"]
     assert error["message"]
     site.far.check_output("systemctl start b70-openai-frontdoor")
     becomes(site.answers)
+    # It may have come back as another engine.
+    becomes(lambda: site.verified_at() > before)
 
 
 def test_it_is_served_again_after_a_reboot(site: Site) -> None:
