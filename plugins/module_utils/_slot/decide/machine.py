@@ -329,69 +329,47 @@ def _previous(request: Request, seen: Seen, kind: Kind, *, partial: bool) -> Pro
 
 
 def why_plain(request: Request, seen: Seen, kind: Kind, previous: Profile | None) -> str:
-    """Return why the target's engines can't be replaced in batches; empty if they can.
+    """Return why clients can't be served throughout a switch; empty if they can.
 
-    The engines of both renderings serve side by side meanwhile, so clients must not be able to tell them apart.
+    A single engine starts beside the old one, several are replaced in batches. Batches of both renderings serve side by
+    side meanwhile, so clients must not be able to tell them apart.
     """
     target, state = seen.target, seen.state
     if kind is not Kind.SWITCH or target is None or state is None or not state.open:
         return "nothing is served"
     if request.mode is not Mode.SWITCH:
         return "the slot settles what was left"
-    if not target.replicas or len(seen.looks) < 2:
-        return f"{target.name} has one engine"
+    single, same = len(seen.looks) == 1, previous is not None and previous.name == target.name
+    if single and same:
+        return f"{target.name} has one engine, which is to be started anew"
+    if single and seen.crowded:
+        return seen.crowded
     if request.gate is not Gate.VERIFIED or request.on_failure is not OnFailure.ROLLBACK or request.record_baseline:
-        return "it needs the gate verified, on_failure rollback, and no baseline to record"
-    if previous is None or previous.name != target.name or seen.back is None:
-        return f"{target.name} is not what is served and was verified"
+        return "it takes the gate verified, on_failure rollback, and no baseline to be recorded"
+    if previous is None or seen.back is None or not (single or same):
+        return "what is served was not verified" if single else f"{target.name} is not what is served and was verified"
     if state.fingerprint != previous.fingerprint or seen.memory.interrupted is not None:
         return "what is served is not what was committed last"
+    if seen.neighbours:
+        return f"slot {seen.neighbours[0].slot} has to make room first"
+    if single:
+        served = {unit.name for unit in seen.units if unit.settled and state.passed.get(unit.invocation_id)}
+        closed = [name for name in previous.units if name not in served]
+        return f"{closed[0]} is not served, or not verified" if closed else ""
     if _seen_by_clients(previous) != _seen_by_clients(target):
         return "number, cards, addresses or served name of the replicas change"
     others = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running and unit.name not in target.units]
     if others:
         return f"{others[0]} runs beside it"
-    if seen.neighbours:
-        return _room_first(seen)
-    if not any(_serves_clients(seen, look) for look in seen.looks):
-        return "none of its replicas is served and verified"
-    return ""
+    return (
+        "" if any(_serves_clients(seen, look) for look in seen.looks) else "none of its replicas is served and verified"
+    )
 
 
 def _serves_clients(seen: Seen, look: Look) -> bool:
     """Return whether clients get answers from this engine, and it was verified."""
     passed = {} if seen.state is None else seen.state.passed
     return look.stands and look.unit.settled and bool(passed.get(look.unit.invocation_id))
-
-
-def _room_first(seen: Seen) -> str:
-    return f"slot {seen.neighbours[0].slot} has to make room first"
-
-
-def why_not_beside(request: Request, seen: Seen, kind: Kind, previous: Profile | None) -> str:
-    """Return why the target can't start while the old engine serves; empty if it can."""
-    target, state = seen.target, seen.state
-    if kind is not Kind.SWITCH or target is None or state is None or not state.open:
-        return "nothing is served"
-    if request.mode is not Mode.SWITCH:
-        return "the slot settles what was left"
-    if previous is not None and previous.name == target.name:
-        return f"{target.name} has one engine, which is to be started anew"
-    if seen.crowded:
-        return seen.crowded
-    if seen.neighbours:
-        return _room_first(seen)
-    if request.gate is not Gate.VERIFIED or request.on_failure is not OnFailure.ROLLBACK or request.record_baseline:
-        return "it takes the gate verified, on_failure rollback, and no baseline to be recorded"
-    if previous is None or seen.back is None or state.fingerprint != previous.fingerprint:
-        return "what is served was not verified"
-    if seen.memory.interrupted is not None:
-        return "what is served is not what was committed last"
-    known = {unit.name: unit for unit in seen.units}
-    for name in previous.units:
-        if name not in known or not known[name].settled or not state.passed.get(known[name].invocation_id):
-            return f"{name} is not served, or not verified"
-    return ""
 
 
 def _seen_by_clients(profile: Profile) -> tuple[object, ...]:
@@ -418,14 +396,11 @@ def _serving_on(
     Raise SlotFault if `min_serving` is impossible. alone: the only engines that are started anew; empty if all are.
     """
     count, least = len(seen.looks), request.min_serving
+    most = 1 if count == 1 else count - (len(alone) or 1)
+    words = "one engine goes on serving" if count == 1 else f"at most {most} of {count} replicas go on serving"
     why = "it is 0" if least == 0 else ""
-    if count == 1:
-        most, words = 1, "one engine goes on serving"
-        why = why or why_not_beside(request, seen, kind, previous)
-    else:
-        most = count - (len(alone) or 1)
-        words = f"at most {most} of {count} replicas go on serving"
-        why = why or ("" if alone else why_plain(request, seen, kind, previous))
+    if count == 1 or not alone:
+        why = why or why_plain(request, seen, kind, previous)
     if least and kind is Kind.SWITCH and (why or least > most):
         raise SlotFault(
             f"min_serving is {least}, which is impossible: {why or words}; "
