@@ -57,8 +57,8 @@ class NodePlace:
     def as_dict(self) -> dict[str, Any]:
         """Return what the host must know of it."""
         hosts = [dict(zip(_HOST_KEYS, host, strict=True)) for host in self.hosts]
-        floor = {key: getattr(self, key) for key in _FLOOR}
-        return {"rank": self.rank, "interface": self.interface, "port": self.port, "hosts": hosts, **floor}
+        floor = {"bandwidth_gb_s": self.bandwidth_min_gb_s, "latency_us": self.latency_max_us}
+        return {"rank": self.rank, "interface": self.interface, "port": self.port, "hosts": hosts, "floor": floor}
 
 
 def node_place(nodes: Any, name: str) -> NodePlace | None:

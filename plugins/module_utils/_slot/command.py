@@ -299,7 +299,7 @@ def _change(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Say
 
 def _node(fx: Effects, layout: Layout) -> int:
     """Takes part in the group of this host until it leaves the group."""
-    group = read_slot_file(fx, layout).group
+    group = read_slot_file(fx, layout).nodes
     if group is None:
         raise SlotFault("this host is in no group of nodes (b70_nodes)")
     # systemd read it as root, or as the unit's credential was set up.

@@ -330,7 +330,7 @@ class Controller:
 
         Its followers end their parts when they hear nothing.
         """
-        group = read_slot_file(self.fx, self.layout).group
+        group = read_slot_file(self.fx, self.layout).nodes
         if not self.engines or profile is None or profile.node is None or group is None:
             self._unheard = 0
             return

@@ -72,7 +72,7 @@ class NodeService:
     def look(self) -> Report | None:
         """Look once and act on it. Return the report of this node; None if it is in no group."""
         fx, layout = self._fx, self._layout
-        group = read_slot_file(fx, layout).group
+        group = read_slot_file(fx, layout).nodes
         if group is None:
             self._end_part("the host left its group")
             return None

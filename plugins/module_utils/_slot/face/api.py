@@ -450,7 +450,7 @@ def _reason(state: SlotState | None, live: bool) -> str:
 
 def node_report(fx: Effects, layout: Layout) -> dict[str, Any] | None:
     """What the service of the host's node last said and heard; None where the host is in no group."""
-    group = read_slot_file(fx, layout).group
+    group = read_slot_file(fx, layout).nodes
     if group is None:
         return None
     told = mapping(fx.files.read(layout.node_file))

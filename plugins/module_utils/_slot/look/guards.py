@@ -263,7 +263,7 @@ def for_part(fx: Effects, layout: Layout, profile: Profile) -> str:
 
 def check_interface(fx: Effects, layout: Layout) -> None:
     """The network device between the nodes is there and has this host's address."""
-    group = read_slot_file(fx, layout).group
+    group = read_slot_file(fx, layout).nodes
     if group is None or not group.interface:
         return
     found = fx.processes.addresses(group.interface)
@@ -280,7 +280,7 @@ def check_interface(fx: Effects, layout: Layout) -> None:
 def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: Plan, profile: Profile) -> list[str]:
     """All guards in the order in which a person would want to hear of them. Returns warnings."""
     check_quarantine(request, seen, plan)
-    warning = check_status(request, profile, read_slot_file(fx, layout).refused)
+    warning = check_status(request, profile, read_slot_file(fx, layout).refused_statuses)
     if "unit" not in request.planned:
         for unit in fx.units.show(profile.units):
             check_unit(unit)

@@ -78,7 +78,7 @@ def heard(answers: Mapping[str, Report | str]) -> dict[str, Report]:
 
 def group_of(fx: Effects, layout: Layout, profile: Profile) -> Group:
     """The group of a profile over several nodes. Raises SlotFault if this host is in no group, or is not the leader."""
-    group, node = read_slot_file(fx, layout).group, profile.node
+    group, node = read_slot_file(fx, layout).nodes, profile.node
     if group is None or node is None or len(group.hosts) < node.count:
         count = 1 if node is None else node.count
         raise SlotFault(f"profile {profile.name} needs {count} nodes, but this host has no such group (b70_nodes)")
@@ -126,7 +126,7 @@ def weights_of(fx: Effects, profile: Profile) -> str:
 
 def check_free(fx: Effects, layout: Layout) -> None:
     """The guard of all other profiles: checks that the slot runs no part of another node's engine. Raises SlotFault."""
-    part, group = read_part(fx, layout), read_slot_file(fx, layout).group
+    part, group = read_part(fx, layout), read_slot_file(fx, layout).nodes
     if part is not None and part.state == RUNS and group is not None:
         raise SlotFault(
             f"slot {layout.slot} runs a part of {part.profile}, which node {group.leader.name} leads; switch there to "

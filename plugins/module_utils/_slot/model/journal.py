@@ -14,12 +14,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
+from ..words.decode import decode
 from ..words.moment import Moment
 from ..words.types import End, Gate, Mode, OnFailure
-from .load_times import LoadTimes, load_times_of
+from .load_times import LoadTimes
 
 KEPT_ATTEMPTS = 20
 JOURNALS_KEPT = 5
@@ -36,7 +37,6 @@ class Verified:
     fingerprint: str
     at: str
     cases: tuple[Mapping[str, Any], ...] = ()  # each case that it passed, see `passed`
-    more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,6 @@ class Wanted:
     who: str
     why: str = ""
     left: bool = False
-    more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
 
     def as_dict(self) -> dict[str, Any]:
         names = ("profile", "gate", "at", "who", "why", "left")
@@ -96,7 +95,6 @@ class Attempt:
     mono: float | None = None  # monotonic seconds at its begin
     mode: str = ""  # of the request; only `switch` says what is wanted
     clears: Mapping[str, str] = field(default_factory=dict)  # other slots that it stops, and what they serve
-    more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
 
     @property
     def began(self) -> Moment:
@@ -128,16 +126,12 @@ class Memory:
     wanted: Wanted | None = None  # None: nobody has said anything yet
     attempts: tuple[Attempt, ...] = ()
     load_times: LoadTimes = field(default_factory=LoadTimes)
-    more: Mapping[str, Any] = field(default_factory=dict)  # what another version wrote
 
     @property
     def interrupted(self) -> Attempt | None:
         """The last attempt, when it never came to its end."""
         last = self.attempts[-1] if self.attempts else None
         return last if last is not None and last.outcome is None else None
-
-
-_R = TypeVar("_R", Verified, Wanted, Attempt)
 
 
 def _text(value: Any) -> str:
@@ -280,52 +274,16 @@ def _with_times(load_times: LoadTimes, line: Mapping[str, Any], outcome: str) ->
     return load_times
 
 
-def _restored(line: Mapping[str, Any]) -> Memory:
-    """The memory in a `memory` line. Raises ValueError where it is not of that shape."""
-    try:
-        verified = line.get("verified")
-        known = None if verified is None else _record(Verified, verified)
-        said = line.get("wanted")
-        wanted = None if said is None else _record(Wanted, said)
-        if known is not None:
-            known = replace(known, cases=tuple(dict(case) for case in known.cases))
-        attempts = tuple(_record(Attempt, attempt) for attempt in line.get("attempts") or ())
-    except (TypeError, AttributeError) as error:
-        raise ValueError(f"a memory of another shape: {error}") from error
-    mine = ("event", "verified", "wanted", "attempts", "learned")
-    more = {key: value for key, value in line.items() if key not in mine}
-    return Memory(known, wanted, attempts, load_times_of(line.get("learned")), more)
-
-
-def _record(kind: type[_R], data: Mapping[str, Any]) -> _R:
-    """The record, with what this version does not know of it as `more`."""
-    names = kind.__dataclass_fields__
-    known = {key: value for key, value in data.items() if key in names}
-    return kind(**known, more={key: value for key, value in data.items() if key not in names})
-
-
-def _fields(record: Verified | Wanted | Attempt) -> dict[str, Any]:
-    """The opposite."""
-    fields = dict(record.__dict__)
-    return {**fields.pop("more"), **fields}
-
-
 def encode_memory(memory: Memory) -> str:
-    """The line that begins a file which follows another one."""
-    known = {
-        "verified": None if memory.verified is None else _fields(memory.verified),
-        "wanted": None if memory.wanted is None else _fields(memory.wanted),
-        "attempts": [_fields(attempt) for attempt in memory.attempts],
-        "learned": memory.load_times.as_dict(),
-    }
-    return encode("memory", **{**memory.more, **known})
+    """Return the line that begins a file which follows another one."""
+    return encode("memory", **asdict(memory))
 
 
 def begins_with_memory(text: str) -> bool:
     """Does this journal need none of the files before it? One whose first line a crash tore does."""
     try:
         line = json.loads(text.partition("\n")[0])
-        return isinstance(line, Mapping) and line.get("event") == "memory" and bool(_restored(line))
+        return isinstance(line, Mapping) and line.get("event") == "memory" and bool(decode(Memory, line))
     except ValueError:
         return False
 
@@ -343,7 +301,7 @@ def remember(lines: Iterable[str]) -> Memory:
         event = line.get("event")
         if event == "memory":
             with suppress(ValueError):
-                memory = _restored(line)
+                memory = decode(Memory, line)
         elif event == "begin":
             memory = _begin(memory, line)
         elif event == "phase" and memory.attempts and memory.attempts[-1].id == line.get("id"):

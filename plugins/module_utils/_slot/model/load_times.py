@@ -13,7 +13,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
 from ..caches import driver_packages
 
@@ -62,28 +61,6 @@ class LoadTimes:
         """How long clients will probably wait, or None."""
         known = self.closed.get(key) or self.loads.get(key)
         return median(known) if known else None
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "loads": {key: list(times) for key, times in self.loads.items()},
-            "closed": {key: list(times) for key, times in self.closed.items()},
-        }
-
-
-def load_times_of(data: Any) -> LoadTimes:
-    """The opposite of `as_dict`; what is not of its shape is left out."""
-    table = data if isinstance(data, Mapping) else {}
-
-    def times(name: str) -> dict[str, tuple[float, ...]]:
-        part = table.get(name)
-        rows = part.items() if isinstance(part, Mapping) else ()
-        return {
-            str(key): tuple(float(value) for value in values if isinstance(value, (int, float)))[-KEPT:]
-            for key, values in rows
-            if isinstance(values, list)
-        }
-
-    return LoadTimes(times("loads"), times("closed"))
 
 
 def _appended(table: Mapping[str, tuple[float, ...]], key: str, seconds: float) -> dict[str, tuple[float, ...]]:

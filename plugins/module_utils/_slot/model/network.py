@@ -12,7 +12,8 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
+
+from ..words.decode import decode
 
 SCHEMA = 1
 
@@ -65,18 +66,12 @@ class Link:
 
 
 def parse_links(text: str | None) -> dict[str, Link]:
-    """The links in the text of their file, by follower; an unreadable link counts as not measured."""
-    with suppress(ValueError, TypeError, AttributeError, KeyError):
+    """Return the links in the text of their file, by follower; an unreadable file counts as not measured."""
+    with suppress(ValueError, TypeError, KeyError):
         data = json.loads(text or "")
         if data["schema"] == SCHEMA:
-            return {name: _link(row) for name, row in data["links"].items()}
+            return {name: decode(Link, row) for name, row in data["links"].items()}
     return {}
-
-
-def _link(row: Mapping[str, Any]) -> Link:
-    leader, follower = row["between"]
-    figures = [float(row[key]) for key in ("sent_gb_s", "received_gb_s", "latency_us")]
-    return Link((str(leader), str(follower)), figures[0], figures[1], figures[2], str(row["at"]))
 
 
 def links_text(links: Mapping[str, Link]) -> str:

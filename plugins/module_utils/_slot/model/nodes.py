@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
+from ..words.decode import decode
 from ..words.types import SlotFault, UnitState
 from .network import Floor, Link
 from .profile import NODES_LIMIT_S, Profile
@@ -139,39 +139,15 @@ class Report:
         return json.dumps({"schema": SCHEMA, **asdict(self)}, ensure_ascii=False)
 
 
-def _made(cls: Any, data: Any, **changes: Any) -> Any:
-    return None if data is None else cls(**{**data, **changes})
-
-
 def parse_report(text: str, where: str) -> Report:
     """Return the report in the answer of the node `where`. Raise SlotFault if the answer is not a report."""
     try:
-        data = dict(json.loads(text))
-        if data.pop("schema") != SCHEMA:
+        data = json.loads(text)
+        if data["schema"] != SCHEMA:
             raise SlotFault(f"{where} runs another version of this collection; run site.yml for both")
-        report = Report(
-            **{
-                **data,
-                "at": float(data["at"]),
-                "age": float(data["age"]),
-                "hosts": tuple(data["hosts"]),
-                "hears": tuple(data["hears"]),
-                "wish": _made(Wish, data["wish"]),
-                "part": _made(Part, data["part"]),
-                "offers": {name: Offer(**offer) for name, offer in data["offers"].items()},
-            }
-        )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return decode(Report, data)
+    except (ValueError, TypeError, KeyError) as error:
         raise SlotFault(f"what {where} says of itself can't be read ({type(error).__name__}: {error})") from error
-    return report
-
-
-def parse_group(data: Mapping[str, Any]) -> Group:
-    """Return the group as the role rendered it (see `slot_file`)."""
-    hosts = tuple(Node(str(host["name"]), str(host["address"])) for host in data["hosts"])
-    # Files of an older version have no floor.
-    floor = Floor(float(data.get("bandwidth_min_gb_s", 0)), float(data.get("latency_max_us", 0)))
-    return Group(int(data["rank"]), int(data["port"]), hosts, floor, str(data.get("interface", "")))
 
 
 def wish_of(profile: Profile, unit: UnitState) -> Wish | None:

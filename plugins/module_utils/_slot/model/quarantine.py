@@ -17,6 +17,7 @@ from typing import Any
 
 from ..kinds.symptoms import Match, diagnose
 from ..kinds.table import kind_of_engine
+from ..words.decode import decode
 from ..words.effects import Effects
 from ..words.types import Failure, Layout, SlotFault, UnitState
 from .state_file import SlotState, stamp
@@ -34,14 +35,14 @@ class Quarantine:
     it is cleared. evidence: the directory with the logs, empty where they could not be kept. reason: why a person or a
     rollout has set it, and who: which; both empty where the engine's log is the reason."""
 
-    slot: str
-    since: str
-    boot_id: str
-    symptom: str
-    line: str
-    switch_id: str
-    profile: str | None
-    evidence: str
+    slot: str = ""
+    since: str = "an unknown time"
+    boot_id: str = ""
+    symptom: str = "unknown"
+    line: str = ""
+    switch_id: str = ""
+    profile: str | None = None
+    evidence: str = ""
     reason: str = ""
     who: str = ""
 
@@ -65,29 +66,12 @@ class Quarantine:
 
 
 def parse(text: str) -> Quarantine:
-    """The record. One that can't be read stands for a quarantine of which nothing else is known."""
+    """Return the record. One that can't be read stands for a quarantine of which nothing else is known."""
     try:
         data = json.loads(text)
-    except ValueError:
-        data = None
-    known: Mapping[str, Any] = data if isinstance(data, Mapping) and data.get("schema") == SCHEMA else {}
-
-    def word(key: str, default: str = "") -> str:
-        value = known.get(key)
-        return value if isinstance(value, str) else default
-
-    return Quarantine(
-        slot=word("slot"),
-        since=word("since", "an unknown time"),
-        boot_id=word("boot_id"),
-        symptom=word("symptom", "unknown"),
-        line=word("line"),
-        switch_id=word("switch_id"),
-        profile=word("profile") or None,
-        evidence=word("evidence"),
-        reason=word("reason"),
-        who=word("who"),
-    )
+        return decode(Quarantine, data) if data["schema"] == SCHEMA else Quarantine()
+    except (ValueError, TypeError, KeyError):
+        return Quarantine()
 
 
 def boot_id(fx: Effects) -> str:

@@ -16,10 +16,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from ..words.decode import decode_document
 from ..words.effects import Effects, Files
 from ..words.types import BESIDE, Layout, SlotFault, Which, replica_numbers
 from .production import examined
-from .profile import Profile, parse_profile, read_document
+from .profile import Profile, parse_profile
 
 SCHEMA = 1
 
@@ -61,12 +62,7 @@ def rendering_of(name: str, texts: Sequence[str]) -> Rendering:
 
 def parse_rendering(text: str, where: str) -> Rendering:
     """Return the rendering in the JSON text of the file `where`. Raise SlotFault naming the file and the key."""
-    read = read_document(text, where, SCHEMA)
-    more = read.get("more", list, [])
-    if not all(isinstance(pair, list) and [type(part) for part in pair] == [str, str] for pair in more):
-        raise read.fault("more", "holds something that is not a unit and an environment")
-    name, unit, env, profile = (read.get(key, str) for key in ("name", "unit", "env", "profile"))
-    return Rendering(name, unit, env, profile, tuple((unit, env) for unit, env in more))
+    return decode_document(Rendering, text, where, SCHEMA)
 
 
 def engines_in(profile: str | None) -> tuple[Which, ...]:

@@ -8,50 +8,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..words.decode import ShapeError, decode_document
 from ..words.effects import Effects
 from ..words.types import Layout
-from .nodes import Group, parse_group
-from .profile import STATUSES, read_document
+from .nodes import Group
+from .profile import STATUSES
 
 SCHEMA = 1
 
 
 @dataclass(frozen=True)
 class SlotFile:
-    """legacy_units: other units that must never run beside an engine. refused: statuses that need to be accepted.
+    """legacy_units: other units that must never run beside an engine. refused_statuses: those that need to be accepted.
 
     cards: the slot's own by their numbers on the host; None where it has all of them. others: the configuration folder
-    of each other slot of the host, by its name.
+    of each other slot of the host, by its name. nodes: those that serve together; None: the host is in no such group.
     """
 
-    legacy_units: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ("rejected", "blocked")
+    legacy_units: tuple[str, ...]
+    refused_statuses: tuple[str, ...]
     cards: tuple[int, ...] | None = None
     others: Mapping[str, str] = field(default_factory=dict)
-    group: Group | None = None  # of nodes that serve together; None: the host is in no such group
+    nodes: Group | None = None
+
+    def __post_init__(self) -> None:
+        unknown = [status for status in self.refused_statuses if status not in STATUSES]
+        if unknown:
+            raise ShapeError("refused_statuses", f"names {unknown[0]!r}, wanted some of {', '.join(STATUSES)}")
 
 
 def parse_slot_file(text: str, where: str) -> SlotFile:
-    """The settings in the JSON text of the file `where`. Raises SlotFault naming the file and the key."""
-    read = read_document(text, where, SCHEMA)
-    refused = read.strings("refused_statuses")
-    unknown = [status for status in refused if status not in STATUSES]
-    if unknown:
-        raise read.fault("refused_statuses", f"names {unknown[0]!r}, wanted some of {', '.join(STATUSES)}")
-    cards = read.get("cards", list) if read.has("cards") else None
-    if cards is not None and not all(isinstance(card, int) and not isinstance(card, bool) for card in cards):
-        raise read.fault("cards", "holds something that is not a number")
-    others = read.get("others", dict) if read.has("others") else {}
-    if not all(isinstance(folder, str) for folder in others.values()):
-        raise read.fault("others", "holds something that is not a path")
-    try:
-        group = parse_group(read.get("nodes", Mapping)) if read.has("nodes") else None
-    except (ValueError, TypeError, KeyError) as error:
-        raise read.fault("nodes", f"is no group of nodes ({error})") from error
-    return SlotFile(read.strings("legacy_units"), refused, None if cards is None else tuple(cards), others, group)
+    """Return the settings in the JSON text of the file `where`. Raise SlotFault naming the file and the key."""
+    return decode_document(SlotFile, text, where, SCHEMA)
 
 
 def read_slot_file(fx: Effects, layout: Layout) -> SlotFile:
-    """The slot's settings; on a host where the role did not run yet, those of a slot without any."""
+    """Return the slot's settings; on a host where the role did not run yet, those of a slot without any."""
     text = fx.files.read(layout.slot_file)
-    return SlotFile() if text is None else parse_slot_file(text, str(layout.slot_file))
+    return SlotFile((), ("rejected", "blocked")) if text is None else parse_slot_file(text, str(layout.slot_file))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from ..words.decode import ShapeError, decode
 from .profile import Profile, Routing
 
 SCHEMA = 1
@@ -44,6 +45,10 @@ class SlotState:
     gate: str = "verified"  # what had to hold before it was opened
     replicas: Sequence[Mapping[str, Any]] | None = None  # each of several engines; None: there is one
     routing: Mapping[str, Any] | None = None  # how requests find their replica; None: there is one
+
+    def __post_init__(self) -> None:
+        if self.replicas is not None and not (self.replicas and all(map(_is_replica, self.replicas))):
+            raise ShapeError("replicas", "holds something that is not the entry of an engine")
 
     @property
     def profile_name(self) -> str | None:
@@ -81,35 +86,17 @@ class SlotState:
         return json.dumps(data, ensure_ascii=False, indent=1) + "\n"
 
 
-_FIELDS = tuple(SlotState.__dataclass_fields__)
-
-
 def parse_state(text: str | None) -> SlotState | None:
-    """The state in `text`, or None where there is none that this version can read."""
-    if text is None:
-        return None
+    """Return the state in `text`; None if it is not one that this version can read."""
     try:
-        data = json.loads(text)
-    except ValueError:
+        data = json.loads(text or "null")
+        return decode(SlotState, data) if data["schema"] == SCHEMA else None
+    except (ValueError, TypeError, KeyError):
         return None
-    if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
-        return None
-    if not isinstance(data.get("sequence"), int) or not isinstance(data.get("phase"), str):
-        return None
-    for key in ("switch", "profile", "limits", "request", "engine", "routing"):
-        if data.get(key) is not None and not isinstance(data[key], Mapping):
-            return None
-    rows = data.get("replicas")
-    if rows is not None and not (isinstance(rows, list) and rows and all(map(_is_replica, rows))):
-        return None
-    known = {key: data[key] for key in _FIELDS if key in data}
-    known.setdefault("slot", "")
-    known.setdefault("updated_at", "")
-    return SlotState(**known)
 
 
-def _is_replica(row: Any) -> bool:
-    if not isinstance(row, Mapping) or not isinstance(row.get("index"), int):
+def _is_replica(row: Mapping[str, Any]) -> bool:
+    if not isinstance(row.get("index"), int):
         return False
     engine = row.get("engine")
     return engine is None or (isinstance(engine, Mapping) and isinstance(engine.get("invocation_id"), str))

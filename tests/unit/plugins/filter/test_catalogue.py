@@ -33,7 +33,7 @@ def test_a_host_is_told_its_group():
     group = {"interface": "eth1", "hosts": hosts}
     assert FILTERS["node_group"](group, "beta") == {
         "rank": 1, "interface": "eth1", "port": 18200, "hosts": hosts,
-        "bandwidth_min_gb_s": 1.0, "latency_max_us": 500.0}  # fmt: skip
+        "floor": {"bandwidth_gb_s": 1.0, "latency_us": 500.0}}  # fmt: skip
     assert FILTERS["node_group"](group, "gamma") == {}
     assert FILTERS["node_group"]({}, "alpha") == {}
 

@@ -231,7 +231,7 @@ class FakeGroup:
         if self._awaits[0] != unit.invocation:
             self._awaits = (unit.invocation, self.alpha.mono)
         fx = self.alpha.effects()
-        group = read_slot_file(fx, LAYOUT).group
+        group = read_slot_file(fx, LAYOUT).nodes
         assert group is not None
         name = LAYOUT.profile_of(unit.name)
         count = json.loads(self.alpha.texts[LAYOUT.profile_json(name)][0])["node"]["count"]

@@ -154,7 +154,11 @@ def test_which_statuses_are_refused_is_the_site_s_choice(fake_host):
 
 
 def test_a_slot_file_that_cannot_be_used_is_named(fake_host):
-    for text, words in (("{", "is not JSON"), ('{"schema": 9}', "schema is 9"), ('{"schema": 1}', "refused_statuses")):
+    for text, words in (
+        ("{", "is not JSON"),
+        ('{"schema": 9}', "schema is 9"),
+        ('{"schema": 1}', "legacy_units is missing"),
+    ):
         fake_host.put(LAYOUT.slot_file, text)
         result = switch(fake_host, "a")
         assert (result["outcome"], str(LAYOUT.slot_file) in result["msg"]) == ("untouched", True)

@@ -47,11 +47,6 @@ def test_only_the_last_starts_count():
     assert memory.loads["k"] == (5.0, 6.0, 7.0, 8.0, 9.0)
     assert memory.eta_s("k") == 14.0
     assert memory.eta_s("other") is None
-    assert load_times.load_times_of(memory.as_dict()) == memory
-    assert load_times.load_times_of({"loads": {"k": [1, "x"], "l": 3}, "closed": 7}) == load_times.LoadTimes(
-        {"k": (1.0,)}, {}
-    )
-    assert load_times.load_times_of("x") == load_times.LoadTimes()
 
 
 def test_what_clients_are_told_is_learned(fake_host):

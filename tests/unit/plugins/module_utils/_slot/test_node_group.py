@@ -120,8 +120,8 @@ def test_a_node_that_is_off_fails_the_guard(group):
 
 def test_a_network_below_the_floor_fails_the_guard_and_one_that_was_not_measured_is_said(group):
     slot = json.loads(group.alpha.texts[LAYOUT.slot_file][0])
-    floor = {"bandwidth_min_gb_s": 1.0, "latency_max_us": 500.0}
-    group.alpha.put(LAYOUT.slot_file, json.dumps({**slot, "nodes": {**slot["nodes"], **floor}}))
+    floor = {"bandwidth_gb_s": 1.0, "latency_us": 500.0}
+    group.alpha.put(LAYOUT.slot_file, json.dumps({**slot, "nodes": {**slot["nodes"], "floor": floor}}))
     slow = Link(("10.0.0.1", "10.0.0.2"), 0.117, 0.117, 300.0, "2026-11-25")
     group.alpha.put(LAYOUT.network_file, links_text({"beta": slow}))
     for refused in (switch(group.alpha, "big"), check(group.alpha, "big")):

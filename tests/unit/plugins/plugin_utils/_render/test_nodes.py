@@ -12,9 +12,10 @@ import subprocess
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.network import Floor
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.nodes import parse_group
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.nodes import Group
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import NodePart, parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.slot_file import parse_slot_file
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.decode import decode
 from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.choose import against_nodes
 from ansible_collections.arcpro.b70.plugins.plugin_utils._nodes import node_place
 from unit import contracts
@@ -135,17 +136,17 @@ def test_a_host_needs_a_group_that_is_large_enough():
 
 def test_the_host_knows_its_group():
     text = on("beta")["slot.json"]
-    group, place = parse_slot_file(text, "x").group, node_place(GROUP, "beta")
+    group, place = parse_slot_file(text, "x").nodes, node_place(GROUP, "beta")
     assert place is not None
-    assert group == parse_group(place.as_dict())
+    assert group == decode(Group, place.as_dict())
     assert (group.rank, group.port, [host.name for host in group.hosts]) == (1, 18200, ["alpha", "beta", "gamma"])
     assert group.interface == "ens2f0np0"
-    assert parse_slot_file(on("delta")["slot.json"], "x").group is None
+    assert parse_slot_file(on("delta")["slot.json"], "x").nodes is None
 
 
 def test_the_floor_of_the_network_has_defaults_and_can_be_set_and_taken_away():
     def floor(**group):
-        found = parse_slot_file(on("beta", **group)["slot.json"], "x").group
+        found = parse_slot_file(on("beta", **group)["slot.json"], "x").nodes
         assert found is not None
         return found.floor
 
