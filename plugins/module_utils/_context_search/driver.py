@@ -82,7 +82,7 @@ class Search(Driver):
         self._plan, self._say, self._real = plan, say, fx
         self._base, self.profile = base(fx, layout, plan.profile), load_wanted(fx, layout, plan.profile)
         length = length_of(self._base)
-        config = fx.files.read(PurePosixPath(self.profile.model_path) / "config.json")
+        config = fx.files.read(PurePosixPath(self.profile.model.path) / "config.json")
         self.bounds = Bounds(plan.least or plan.granularity, plan.most or longest(config, length))
         self.trials: list[Trial] = []
         self.found: Found | None = None

@@ -199,7 +199,7 @@ class RecordedJob(ABC):
             "began_at": stamp(fx.clock.now()),
             "profile": profile.name,
             "fingerprint": profile.fingerprint,
-            "stack": profile.stack_id,
+            "stack": profile.stack.id,
             **beginning.given,
         }
         work.prepare(given, archive, beginning.user, beginning.secret)

@@ -123,7 +123,7 @@ def release(run: Run) -> None:
         if not found:
             break
     else:
-        user = run.profile.user or run.unit(run.singles[0].unit).user or "root" if run.going_back else ""
+        user = run.profile.stack.user or run.unit(run.singles[0].unit).user or "root" if run.going_back else ""
         if not user or any(holder.user == user or holder.what not in nodes for holder in found):
             raise SlotFault(
                 f"the slot was not let go of within {RELEASE_LIMIT_S:g} s; whoever holds it is not ours to end",

@@ -266,13 +266,13 @@ class Run:
         """Return the name under which the next start of the profile is remembered."""
         cache = kind_of(profile.engine.kind).cache_folder(profile.engine.env)
         cached = cache is None or not self._cold(profile, PurePosixPath(cache))
-        return key_of(profile.name, profile.stack_id, self._driver() if profile.cards > 0 else "", cached=cached)
+        return key_of(profile.name, profile.stack.id, self._driver() if profile.cards > 0 else "", cached=cached)
 
     def _cold(self, profile: Profile, cache: PurePosixPath) -> str:
         """Return in a word why the next start finds nothing compiled in this cache; empty if it finds something."""
         names = self.fx.files.names
-        packages = self._text_of(DPKG_STATUS) if profile.cards > 0 and not profile.image else None
-        wanted = caches.provenance(profile.stack_id, profile.image, packages, cards=profile.cards > 0)
+        packages = self._text_of(DPKG_STATUS) if profile.cards > 0 and not profile.stack.image else None
+        wanted = caches.provenance(profile.stack.id, profile.stack.image, packages, cards=profile.cards > 0)
         have = self._text_of(cache / caches.FILE)
         if caches.warm(cache.name, names(cache), have, names(cache.parent), wanted):
             return ""

@@ -62,7 +62,7 @@ def check_weights(fx: Effects, profile: Profile) -> None:
     """The directories of the model, and of those beside it, are there and hold what the engine will ask for."""
     if kind_of(profile.engine.kind).remote:
         return
-    for path in (profile.model_path, *profile.companions):
+    for path in (profile.model.path, *profile.model.companions):
         _check_weights(fx, profile, PurePosixPath(path))
 
 
@@ -83,40 +83,40 @@ def _check_weights(fx: Effects, profile: Profile, path: PurePosixPath) -> None:
 
 def check_stack(fx: Effects, profile: Profile) -> None:
     """The stack is installed, is the one that was rendered, and its executable can be run."""
-    program = PurePosixPath(PODMAN if profile.image else profile.engine.argv[0])
+    program = PurePosixPath(PODMAN if profile.stack.image else profile.engine.argv[0])
     recorded: Any = {}
-    if profile.stack_dir:
-        record = PurePosixPath(profile.stack_dir) / "fingerprint.json"
+    if profile.stack.dir:
+        record = PurePosixPath(profile.stack.dir) / "fingerprint.json"
         text = fx.files.read(record)
         if text is None:
-            raise SlotFault(f"the stack {profile.stack_id} is not installed: {record} is missing; {_install(profile)}")
+            raise SlotFault(f"the stack {profile.stack.id} is not installed: {record} is missing; {_install(profile)}")
         try:
             recorded = json.loads(text)
         except ValueError as error:
             raise SlotFault(f"{record} is not JSON ({error}); install the stack again") from error
         got = recorded.get("stack_id") if isinstance(recorded, dict) else None
-        if got != profile.stack_id:
+        if got != profile.stack.id:
             raise SlotFault(
                 f"{record} does not record the stack that {profile.name} was rendered for; install the stack again",
-                expected=profile.stack_id,
+                expected=profile.stack.id,
                 got=str(got),
             )
     if not fx.files.executable(program):
         raise SlotFault(f"the engine's program {program} is missing or can't be run; run the role stack")
-    if profile.image:
+    if profile.stack.image:
         _check_image(fx, profile, recorded)
 
 
 def _check_image(fx: Effects, profile: Profile, recorded: Mapping[str, Any]) -> None:
     """The image is in the host's storage, and is the one that was verified: nothing is pulled by a start."""
-    got, image = fx.images.id_of(profile.image), recorded.get("image")
+    got, image = fx.images.id_of(profile.stack.image), recorded.get("image")
     wanted = image.get("id") if isinstance(image, Mapping) else None
     if not got:
-        raise SlotFault(f"the image of {profile.name} is not on this host: {profile.image}; {_install(profile)}")
+        raise SlotFault(f"the image of {profile.name} is not on this host: {profile.stack.image}; {_install(profile)}")
     if got != wanted:
         raise SlotFault(
-            f"the image {profile.image} is not the one that was verified; remove {profile.stack_dir} and run the role "
-            "stack",
+            f"the image {profile.stack.image} is not the one that was verified; remove {profile.stack.dir} and run the "
+            "role stack",
             expected=str(wanted),
             got=got,
         )

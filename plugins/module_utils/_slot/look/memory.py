@@ -29,7 +29,7 @@ def weight_sizes(fx: Effects, profile: Profile) -> dict[PurePosixPath, int]:
     """The files of weights that the profile's engine loads, those of models beside its own too, with their bytes."""
     files, kind = fx.files, kind_of(profile.engine.kind)
     paths: list[PurePosixPath] = []
-    for folder in map(PurePosixPath, (profile.model_path, *profile.companions)):
+    for folder in map(PurePosixPath, (profile.model.path, *profile.model.companions)):
         weights = Weights(profile.name, folder, files.names(folder), profile.engine.argv, files.read)
         paths += [folder / name for name in kind.weight_files(weights)]
     return {path: files.size(path) or 0 for path in paths}

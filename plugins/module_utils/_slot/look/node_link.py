@@ -116,7 +116,7 @@ def check_group(fx: Effects, layout: Layout, profile: Profile) -> list[str]:
 def weights_of(fx: Effects, profile: Profile) -> str:
     """A digest of what was recorded of the profile's weights: names, sizes and digests. Empty where nothing was."""
     found = []
-    for folder in (profile.model_path, *profile.companions):
+    for folder in (profile.model.path, *profile.model.companions):
         files = mapping(fx.files.read(PurePosixPath(folder) / RECORDED)).get("files")
         if not isinstance(files, dict):
             return ""

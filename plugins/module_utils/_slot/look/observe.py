@@ -137,7 +137,7 @@ def wanted_elsewhere(fx: Effects, layout: Layout, but: Sequence[Neighbour] = ())
 
 def engine_process(fx: Effects, profile: Profile, unit: UnitState) -> int:
     """Return the engine's process, or 0. If it is in a container, the unit's own process only manages it."""
-    return fx.processes.contained(unit.main_pid) if profile.image else unit.main_pid
+    return fx.processes.contained(unit.main_pid) if profile.stack.image else unit.main_pid
 
 
 def process_drift(fx: Effects, profile: Profile, unit: UnitState) -> str | None:

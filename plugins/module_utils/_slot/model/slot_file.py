@@ -31,7 +31,7 @@ class SlotFile:
     others: Mapping[str, str] = field(default_factory=dict)
     nodes: Group | None = None
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         unknown = [status for status in self.refused_statuses if status not in STATUSES]
         if unknown:
             raise ShapeError("refused_statuses", f"names {unknown[0]!r}, wanted some of {', '.join(STATUSES)}")

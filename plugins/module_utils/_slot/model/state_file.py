@@ -46,7 +46,7 @@ class SlotState:
     replicas: Sequence[Mapping[str, Any]] | None = None  # each of several engines; None: there is one
     routing: Mapping[str, Any] | None = None  # how requests find their replica; None: there is one
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if self.replicas is not None and not (self.replicas and all(map(_is_replica, self.replicas))):
             raise ShapeError("replicas", "holds something that is not the entry of an engine")
 
@@ -110,7 +110,7 @@ def profile_part(profile: Profile) -> dict[str, Any]:
         "profile": {
             "name": profile.name,
             "title": profile.title,
-            "hf_id": profile.hf_repo or "",
+            "hf_id": profile.model.hf_repo or "",
             "modalities": list(profile.modalities),
             "status": profile.status,
             "served_model_name": profile.engine.served_model_name,
@@ -134,7 +134,7 @@ def profile_part(profile: Profile) -> dict[str, Any]:
             "sampling_defaults": None if front.sampling_defaults is None else dict(front.sampling_defaults),
             "model_policy": front.model_policy,
             "model_aliases": None if front.model_aliases is None else list(front.model_aliases),
-            "allowed_media_domains": None if domains is None else list(domains),
+            "allowed_media_domains": list(domains),
         },
         "event_log": front.event_log,
         "routing": _routing_part(front.routing),
@@ -161,8 +161,8 @@ def current_env(slot: str, profile: Profile, verified: bool) -> str:
         "B70_PROFILE_TITLE": profile.title,
         "B70_PROFILE_STATUS": profile.status,
         "B70_FINGERPRINT": profile.fingerprint,
-        "B70_STACK_ID": profile.stack_id,
-        "B70_MODEL_PATH": profile.model_path,
+        "B70_STACK_ID": profile.stack.id,
+        "B70_MODEL_PATH": profile.model.path,
         "B70_SERVED_MODEL_NAME": profile.engine.served_model_name,
         "B70_BACKEND_URL": profile.engine.backend_url,
         "B70_UNIT": " ".join(profile.units),

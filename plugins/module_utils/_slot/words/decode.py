@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class ShapeError(ValueError):
-    """A value that a document can't have. A `__post_init__` raises it with the path of the key below its record."""
+    """A value that a document can't have. path: of its key, in the record whose `check` raises it."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path or 'the document'} {problem}")
@@ -30,7 +30,8 @@ def decode(kind: type[_T], data: Any) -> _T:
     """Return the value of this type in JSON data. Raise ShapeError naming the key that has another shape.
 
     Types are those of JSON, dataclasses, enumerations, literals, tuples, mappings and unions of them. A key without a
-    value takes the default of its field, and keys that the dataclass does not have are left out.
+    value takes the default of its field, and keys that the dataclass does not have are left out. A dataclass may have a
+    method `check`, which raises ShapeError for what its annotations can't say.
     """
     found: _T = _decoded(kind, data, "")
     return found
@@ -134,7 +135,10 @@ def _record(kind: Any, data: Any, path: str) -> Any:
             if NoneType not in get_args(hints[field.name]):
                 raise ShapeError(_below(path, field.name), "is missing")
             found[field.name] = None
-    try:
-        return kind(**found)
-    except ShapeError as error:
-        raise ShapeError(_below(path, error.path), error.problem) from error
+    record = kind(**found)
+    if hasattr(record, "check"):
+        try:
+            record.check()
+        except ShapeError as error:
+            raise ShapeError(_below(path, error.path), error.problem) from error
+    return record

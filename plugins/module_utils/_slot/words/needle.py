@@ -12,6 +12,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from .decode import ShapeError
+
 ADJECTIVES = ("old", "small", "quiet", "heavy", "bright", "long", "cold", "early", "open", "simple")
 NOUNS = ("house", "train", "garden", "letter", "table", "city", "road", "story", "machine", "water", "morning")
 VERBS = ("finds", "carries", "follows", "watches", "paints", "keeps", "moves", "turns", "reads", "leaves")
@@ -28,6 +30,10 @@ class Long:
     note: str
     tokens: int = 6000
     depth: float = 0.25
+
+    def check(self) -> None:
+        if not 0 <= self.depth <= 1:
+            raise ShapeError("depth", f"is {self.depth:g}, wanted 0 to 1")
 
 
 def sentences_for(long: Long, max_model_len: int | None, max_tokens: int) -> int:

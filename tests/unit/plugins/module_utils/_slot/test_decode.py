@@ -31,7 +31,7 @@ class Part:
     name: str
     weight: float = 1.0
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if self.weight < 0:
             raise ShapeError("weight", "is negative")
 

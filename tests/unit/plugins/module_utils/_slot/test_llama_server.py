@@ -211,7 +211,8 @@ def guarded(*words: str, companions: tuple[str, ...] = (), **files: str) -> str:
     for path in files.values():
         fake_host.put(PurePosixPath(path), "GGUF")
     text = fake_host.texts[LAYOUT.profiles_dir / f"{exchanges.NAME}.json"][0]
-    profile = replace(parse_profile(text, "x"), companions=companions)
+    profile = parse_profile(text, "x")
+    profile = replace(profile, model=replace(profile.model, companions=companions))
     try:
         guards.check_weights(fake_host.effects(), profile)
     except SlotFault as fault:

@@ -113,7 +113,7 @@ def test_a_switch_to_a_model_that_never_stops_thinking_says_so():
     [
         ({"how": "loud"}, "reasoning.how is 'loud', wanted one of disabled, separate, inline"),
         ({}, "reasoning.how is missing"),
-        ({"how": "inline", "tags": ["<think>"]}, "reasoning.tags is"),
+        ({"how": "inline", "tags": ["<think>", ""]}, "reasoning.tags is"),
     ],
 )
 def test_a_broken_rendering_is_named(reasoning, words):

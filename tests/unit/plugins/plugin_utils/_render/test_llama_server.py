@@ -80,7 +80,7 @@ def test_a_model_beside_its_own_is_named_by_its_place():
     argv = resolved["engine"]["argv"]
     assert argv[argv.index("--spec-draft-model") + 1] == "/mnt/fast-ai/llm-models/gemma-draft/draft-Q4_0.gguf"
     assert resolved["model"]["companions"] == ["/mnt/fast-ai/llm-models/gemma-draft"]
-    assert parse_profile(json.dumps(resolved), "x").companions == ("/mnt/fast-ai/llm-models/gemma-draft",)
+    assert parse_profile(json.dumps(resolved), "x").model.companions == ("/mnt/fast-ai/llm-models/gemma-draft",)
     other = json.loads(files(**{**changes, "model__draft": {**DRAFT, "revision": "e" * 40}})["mine.json"])
     assert other["fingerprint"] != resolved["fingerprint"]
     assert "companions" not in json.loads(files()["mine.json"])["model"]

@@ -144,12 +144,6 @@ def test_the_frontdoor_is_told():
     assert not isinstance(answer(profile(allowed_media_domains=["a.b"]), "http://a.b/"), Refusal)
 
 
-def test_a_profile_of_before_says_nothing():
-    data = resolved(profile())
-    del data["engine"]["allowed_media_domains"]
-    assert profile_part(parse_profile(json.dumps(data), "x"))["request"]["allowed_media_domains"] is None
-
-
 def test_every_folder_that_a_variable_names_is_there_before_the_engine_starts():
     for name, found in CATALOGUE.items():
         data, _environment = rendering.resolve(found, rendering.check_settings(SETTINGS))

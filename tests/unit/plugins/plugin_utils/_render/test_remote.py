@@ -76,7 +76,7 @@ def test_clients_and_the_remote_each_have_their_name_for_the_model():
     profile = parse_profile(files()["remote.json"], "remote.json")
     assert profile.engine.served_model_name == "gemma4-12b-it"
     assert profile.frontdoor.model_aliases == ("assistant",)
-    assert (profile.cards, profile.stack_dir, profile.model_path) == (0, "", "")
+    assert (profile.cards, profile.stack.dir, profile.model.path) == (0, "", "")
     assert profile_part(profile)["profile"]["remote"] is True
     same = parse_profile(files(engine__served_model_name="gemma4-12b-it")["remote.json"], "remote.json")
     assert same.frontdoor.model_aliases is None
