@@ -19,6 +19,7 @@ from typing import Any
 
 from ._doctor.parse import guc_versions
 from ._slot.kinds.table import kind_of_engine
+from ._slot.words.types import HostFault
 
 # PCI vendor and device of the Arc Pro B70.
 B70_PCI_ID = ("0x8086", "0xe223")
@@ -145,7 +146,10 @@ def stacks(root: Path, image_id: Callable[[str], str] = lambda reference: "") ->
 def _image_missing(record: Mapping[str, Any], image_id: Callable[[str], str]) -> str:
     """Why the image of a record is not what units may run; empty when it is."""
     reference, wanted = str(record.get("reference")), record.get("id")
-    found = image_id(reference)
+    try:
+        found = image_id(reference)
+    except HostFault as fault:
+        return fault.message
     if not found:
         return f"the image {reference} is not on the host"
     return "" if found == wanted else f"the image {reference} is {found}, verified was {wanted}"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _host
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import HostFault
 
 ACCOUNT = {"uid": 990, "group": "b70", "groups": ["b70", "render"], "gids": [990, 105]}
 
@@ -155,6 +156,8 @@ def test_only_a_stack_with_its_own_fingerprint_and_programs_is_complete(tmp_path
 
 
 def _id_in(images: dict[str, str], reference: str) -> str:
+    if "Podman" in images:
+        raise HostFault(images["Podman"])
     return images.get(reference, "")
 
 
@@ -164,6 +167,7 @@ def test_a_stack_that_is_an_image_is_complete_while_the_host_has_that_image(tmp_
     for there, reason in (
         ({"r/i@sha256:0": "f00d"}, ""),
         ({}, "the image r/i@sha256:0 is not on the host"),
+        ({"Podman": "Podman does not tell"}, "Podman does not tell"),
         ({"r/i@sha256:0": "beef"}, "the image r/i@sha256:0 is beef, verified was f00d"),
     ):
         (found,) = _host.stacks(tmp_path, partial(_id_in, there))
