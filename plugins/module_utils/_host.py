@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ._doctor.parse import guc_versions
+from ._doctor.parse import guc_versions, replaced
+from ._slot.host.processes import unit_of
 from ._slot.kinds.table import kind_of_engine
 from ._slot.words.types import HostFault
 
@@ -29,6 +30,9 @@ OLDEST_SYSTEM = {"debian": "12", "ubuntu": "24.04"}
 OLDEST_PYTHON = "3.11"
 
 FINGERPRINT_FILE = "fingerprint.json"
+
+# Services that run until somebody restarts them. What else is named b70-* ends by itself.
+_SERVICE = re.compile(r"b70-(?:openai-frontdoor|(?:controller|node)-[a-z0-9]+|slot-[a-z0-9]+-.+)\.service")
 
 
 def parse_os_release(text: str) -> dict[str, str]:
@@ -153,6 +157,20 @@ def _image_missing(record: Mapping[str, Any], image_id: Callable[[str], str]) ->
     if not found:
         return f"the image {reference} is not on the host"
     return "" if found == wanted else f"the image {reference} is {found}, verified was {wanted}"
+
+
+def outdated_services(proc: Path) -> dict[str, list[str]]:
+    """The services whose processes use files that an update has replaced, with these files. A restart is due."""
+    found: dict[str, set[str]] = {}
+    for folder in proc.glob("[0-9]*"):
+        try:
+            unit = unit_of((folder / "cgroup").read_text(encoding="utf-8"))
+            files = replaced((folder / "maps").read_text(encoding="utf-8")) if _SERVICE.fullmatch(unit) else []
+        except OSError:
+            continue  # it has ended
+        if files:
+            found.setdefault(unit, set()).update(files)
+    return {unit: sorted(files) for unit, files in sorted(found.items())}
 
 
 def _stack(folder: Path, image_id: Callable[[str], str]) -> dict[str, Any]:

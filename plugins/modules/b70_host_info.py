@@ -326,6 +326,12 @@ slot:
         host.
       type: list
       elements: dict
+outdated_services:
+  description: The services of the collection that use files which an update has replaced, with these files. A restart
+    is due.
+  returned: always
+  type: dict
+  sample: {"b70-openai-frontdoor.service": ["/usr/lib/x86_64-linux-gnu/libz.so.1.3"]}
 problems:
   description: Why the host is unsuitable for the roles, with a fix. Empty if it is suitable.
   returned: always
@@ -443,6 +449,7 @@ def main() -> None:
         files=files,
         differences=differences,
         slot=slot,
+        outdated_services=_host.outdated_services(Path("/proc")),
         problems=_host.problems(system, python, wanted["python"], systemd, os.geteuid() == 0),
     )
 

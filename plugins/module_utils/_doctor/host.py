@@ -119,6 +119,7 @@ class HostEffects:
             "extensions": self._extensions,
             "compilers": lambda _argument: releases(Path(ONEAPI)),
             "slot": lambda _argument: run_info(site.settings),
+            "outdated-services": lambda _argument: _host.outdated_services(Path("/proc")),
             "http": http_get,
             "weights": self._weights,
             "cache-directories": self._cache_directories,

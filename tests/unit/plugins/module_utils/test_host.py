@@ -174,6 +174,30 @@ def test_a_stack_that_is_an_image_is_complete_while_the_host_has_that_image(tmp_
         assert (found["complete"], found["reason"]) == (not reason, reason)
 
 
+MAPPED = "7f54872ea000-7f54872fd000 r-xp 00003000 fe:00 157   /usr/lib/x86_64-linux-gnu/libz.so.1.3 (deleted)\n"
+
+
+def test_services_with_replaced_files_are_found_by_the_control_groups_of_their_processes(tmp_path):
+    def process(pid: int, cgroup: str, maps: str = MAPPED) -> None:
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cgroup").write_text(f"0::{cgroup}\n")
+        (tmp_path / str(pid) / "maps").write_text(maps)
+
+    system = "/system.slice"
+    process(100, f"{system}/b70-openai-frontdoor.service")
+    process(101, f"{system}/system-b70.slice/b70-slot-main-big@0.service/libpod-payload-0123")
+    process(102, f"{system}/b70-controller-main.service", "")
+    process(103, f"{system}/ssh.service")
+    process(104, f"{system}/b70-weights-tiny.service")
+    process(105, f"{system}/b70-slot-admin@7-1-0.service")
+    (tmp_path / "106").mkdir()
+    (tmp_path / "self").symlink_to("100")
+    library = "/usr/lib/x86_64-linux-gnu/libz.so.1.3"
+    assert _host.outdated_services(tmp_path) == {
+        "b70-openai-frontdoor.service": [library], "b70-slot-main-big@0.service": [library],
+    }  # fmt: skip
+
+
 def test_no_folder_holds_no_stacks(tmp_path):
     assert _host.stacks(tmp_path / "none") == []
 

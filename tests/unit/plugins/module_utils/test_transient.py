@@ -53,7 +53,13 @@ def test_a_task_is_hardened_and_gives_way_and_has_a_limit() -> None:
     argv = TASK.run_argv()
     assert argv[:4] == ("systemd-run", "--quiet", "--unit=b70-x.service", "--description=Some work")
     assert argv[-3:] == ("--", "/bin/x", "y")
-    for expected in ("ProtectSystem=strict", "NoNewPrivileges=yes", "Nice=10", "OOMScoreAdjust=500", "RuntimeMaxSec=60"):
+    for expected in (
+        "ProtectSystem=strict",
+        "NoNewPrivileges=yes",
+        "Nice=10",
+        "OOMScoreAdjust=500",
+        "RuntimeMaxSec=60",
+    ):
         assert f"--property={expected}" in argv
 
 
