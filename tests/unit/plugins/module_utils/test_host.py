@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +15,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _host
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import HostFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Holder, HostFault
 
 ACCOUNT = {"uid": 990, "group": "b70", "groups": ["b70", "render"], "gids": [990, 105]}
 
@@ -328,3 +331,41 @@ def test_directories_are_missing_obstructed_or_not_writable(tmp_path):
     faults = _host.directory_faults(wanted, paths, account)
     assert faults == {"missing": [absent], "obstructed": [file], "not_writable": [closed]}
     assert _host.directory_faults(wanted, paths, None)["not_writable"] == []
+
+
+@pytest.fixture
+def listener() -> Iterator[int]:
+    """The port of a listener of this process on one address of this host."""
+    with socket.create_server(("127.0.0.2", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_who_holds_a_port_is_named(listener: int):
+    for host in ("127.0.0.2", "0.0.0.0"):
+        (holder,) = _host.holders(host, listener)
+        assert (holder.pid, holder.what) == (os.getpid(), f"port {listener}")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1"])
+def test_a_port_is_free_where_only_another_address_of_the_host_has_it(listener: int, host: str):
+    """The second address is not of this host, where the start of the frontdoor says so."""
+    assert _host.holders(host, listener) == []
+
+
+ID = "4f1d" * 16
+
+
+@pytest.mark.parametrize(
+    ("command", "unit", "argv"),
+    [
+        ("python -m http.server 8000", "session-3.scope", []),
+        ("/usr/bin/docker-proxy -proto tcp -host-ip 0.0.0.0 -host-port 8000", "docker.service",
+         ["docker", "publish=8000"]),
+        ("vllm serve /models/a --port 8000", f"docker-{ID}.scope", ["docker", f"id={ID}"]),
+        ("/usr/bin/conmon --api-version 1", f"libpod-conmon-{ID}.scope", ["podman", f"id={ID}"]),
+        ("vllm serve /models/a", f"libpod-{ID}.scope in user@1000.service", ["podman", f"id={ID}"]),
+    ],
+)  # fmt: skip
+def test_the_container_that_holds_a_port_is_asked_for_by_what_is_known_of_it(command: str, unit: str, argv: list[str]):
+    asked = _host.container_argv(Holder(7, command, "root", unit, "port 8000"), 8000)
+    assert [asked[0], asked[-1]] == argv if argv else asked == []
