@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -91,3 +92,15 @@ def test_a_download_that_somebody_ended_is_told_from_one_that_failed(
     (tmp_path / ".m.fetch/job.json").write_text("{}")
     found = job.look(str(tmp_path / "m"))
     assert (found["state"], found["message"]) == (state, says)
+
+
+def test_what_the_downloads_user_puts_in_the_way_of_a_result_does_no_harm(tmp_path):
+    victim, result = tmp_path / "victim", tmp_path / "result.json"
+    victim.write_text("kept")
+    for name in ("result.json", "result.json.new"):
+        (tmp_path / name).symlink_to(victim)
+    assert job._read(str(result)) is None
+    job._write(str(result), {"digests": {}})
+    assert (victim.read_text(), job._read(str(result))) == ("kept", {"digests": {}})
+    os.mkfifo(tmp_path / "progress.json")
+    assert job._read(str(tmp_path / "progress.json")) is None
