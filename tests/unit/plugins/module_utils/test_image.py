@@ -112,7 +112,7 @@ def test_an_image_is_pulled_by_its_digest_and_then_there(host: Host, tmp_path: P
 
 def test_a_podman_that_cannot_be_asked_starts_no_pull(host: Host, tmp_path: Path) -> None:
     host.missing = 125
-    with pytest.raises(_image.ImageFault, match="Podman does not tell whether this host has the image"):
+    with pytest.raises(ImageFault, match="Podman does not tell whether this host has the image"):
         _image.start(image(tmp_path))
     assert not host.started
 
