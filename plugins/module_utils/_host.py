@@ -9,16 +9,20 @@ without a host. The module b70_host_info gathers the inputs.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import socket
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ._doctor.parse import guc_versions
+from ._doctor.parse import guc_versions, replaced
+from ._slot.host.processes import ProcTable, unit_of
 from ._slot.kinds.table import kind_of_engine
+from ._slot.words.types import Holder, HostFault
 
 # PCI vendor and device of the Arc Pro B70.
 B70_PCI_ID = ("0x8086", "0xe223")
@@ -28,6 +32,12 @@ OLDEST_SYSTEM = {"debian": "12", "ubuntu": "24.04"}
 OLDEST_PYTHON = "3.11"
 
 FINGERPRINT_FILE = "fingerprint.json"
+
+# The scope of a container's process, or of what looks after it.
+_CONTAINER = re.compile(r"(docker|libpod)(?:-conmon)?-([0-9a-f]{64})\.scope")
+
+# Services that run until somebody restarts them. What else is named b70-* ends by itself.
+_SERVICE = re.compile(r"b70-(?:openai-frontdoor|(?:controller|node)-[a-z0-9]+|slot-[a-z0-9]+-.+)\.service")
 
 
 def parse_os_release(text: str) -> dict[str, str]:
@@ -145,10 +155,51 @@ def stacks(root: Path, image_id: Callable[[str], str] = lambda reference: "") ->
 def _image_missing(record: Mapping[str, Any], image_id: Callable[[str], str]) -> str:
     """Why the image of a record is not what units may run; empty when it is."""
     reference, wanted = str(record.get("reference")), record.get("id")
-    found = image_id(reference)
+    try:
+        found = image_id(reference)
+    except HostFault as fault:
+        return fault.message
     if not found:
         return f"the image {reference} is not on the host"
     return "" if found == wanted else f"the image {reference} is {found}, verified was {wanted}"
+
+
+def outdated_services(proc: Path) -> dict[str, list[str]]:
+    """The services whose processes use files that an update has replaced, with these files. A restart is due."""
+    found: dict[str, set[str]] = {}
+    for folder in proc.glob("[0-9]*"):
+        try:
+            unit = unit_of((folder / "cgroup").read_text(encoding="utf-8"))
+            files = replaced((folder / "maps").read_text(encoding="utf-8")) if _SERVICE.fullmatch(unit) else []
+        except OSError:
+            continue  # it has ended
+        if files:
+            found.setdefault(unit, set()).update(files)
+    return {unit: sorted(files) for unit, files in sorted(found.items())}
+
+
+def holders(host: str, port: int) -> list[Holder]:
+    """Who keeps a program from listening on this address and port; empty if nobody does."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((host, port))
+            tried.listen()
+        except OSError as error:
+            return list(ProcTable().port_holders(port)) if error.errno == errno.EADDRINUSE else []
+    return []
+
+
+def container_argv(holder: Holder, port: int) -> list[str]:
+    """The question for the name of the container that holds a port; empty if no container does."""
+    ask = ["ps", "--format", "{{.Names}}", "--filter"]
+    if scope := _CONTAINER.search(holder.unit):
+        return ["docker" if scope[1] == "docker" else "podman", *ask, f"id={scope[2]}"]
+    # Docker gives a container's port to a process of its own.
+    if holder.command.split(maxsplit=1)[0].endswith("docker-proxy"):
+        return ["docker", *ask, f"publish={port}"]
+    return []
 
 
 def _stack(folder: Path, image_id: Callable[[str], str]) -> dict[str, Any]:

@@ -20,7 +20,9 @@ from typing import Any
 
 from . import _files, _image_mirror, _transient
 from ._image_mirror import ImageFault
+from ._slot.host.images import inspected
 from ._slot.words.effects import PODMAN
+from ._slot.words.types import HostFault
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "stack": {"type": "str", "required": True},
@@ -106,12 +108,20 @@ class Image:
 
 
 def inspect(reference: str) -> dict[str, Any] | None:
-    """Return ``id``, ``digest``, ``digests`` and ``bytes`` of an image in the host's storage; None without one."""
-    done = _run([PODMAN, "image", "inspect", reference])
-    if done is None or done.returncode != 0:
+    """Return ``id``, ``digest``, ``digests`` and ``bytes`` of an image in the host's storage; None without one.
+
+    A host without Podman, which the role stack installs, has none. Raise ImageFault if Podman cannot tell.
+    """
+    try:
+        text = inspected(reference, _run)
+    except FileNotFoundError:
+        return None
+    except HostFault as fault:
+        raise ImageFault(fault.message) from fault
+    if text is None:
         return None
     try:
-        found = json.loads(done.stdout)[0]
+        found = json.loads(text)[0]
         names = [str(name).rpartition("@")[2] for name in found.get("RepoDigests") or []]
         size = int(found.get("Size") or 0)
         return {"id": str(found["Id"]), "digest": str(found["Digest"]), "digests": sorted(set(names)), "bytes": size}
@@ -119,13 +129,11 @@ def inspect(reference: str) -> dict[str, Any] | None:
         raise ImageFault(f"podman image inspect {reference} answers with something unknown: {error!r}") from error
 
 
-def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
+def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
             list(argv), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_ANSWER_S, check=False
         )
-    except FileNotFoundError:
-        return None
     except subprocess.TimeoutExpired as error:
         raise ImageFault(f"`{' '.join(argv)}` gave no answer within {_ANSWER_S:g} s") from error
 
@@ -209,8 +217,8 @@ def start(image: Image) -> dict[str, Any]:
     todo = stage(image, named, None if named is not None else inspect(image.source))
     if todo == "name":
         done = _run([PODMAN, "tag", image.source, image.name])
-        if done is None or done.returncode != 0:
-            raise ImageFault(f"{image.source} could not be named {image.name}: {done.stderr.strip() if done else ''}")
+        if done.returncode != 0:
+            raise ImageFault(f"{image.source} could not be named {image.name}: {done.stderr.strip()}")
     elif todo == "pull" and image.mirror:
         SYSTEMD.start(task(image, *_from_mirror(image, failed=failed)))
     elif todo:
@@ -297,7 +305,6 @@ def has_program(image: Image) -> bool:
     """Return whether the image has the engine's program."""
     argv = [PODMAN, "run", "--rm", "--pull=never", "--network=none", "--read-only", "--cap-drop=all", "--pids-limit=-1"]
     done = _run([*argv, "--entrypoint=/usr/bin/test", image.name, "-x", image.program])
-    if done is None or done.returncode not in (0, 1):
-        said = done.stderr.strip()[-300:] if done else f"{PODMAN} is not there"
-        raise ImageFault(f"a container of {image.name} cannot be started on this host: {said}")
+    if done.returncode not in (0, 1):
+        raise ImageFault(f"a container of {image.name} cannot be started on this host: {done.stderr.strip()[-300:]}")
     return done.returncode == 0

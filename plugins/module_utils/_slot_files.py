@@ -146,12 +146,17 @@ def _check_paths(files: Sequence[Wanted], place: Place) -> None:
         seen.add(item.path)
 
 
-def absent(directories: Sequence[Directory]) -> list[Directory]:
-    """Return the directories that are missing; raise SlotFilesError for what is in the way of one."""
+def lacking(directories: Sequence[Directory]) -> list[Directory]:
+    """Return the directories that are missing, or admit others although their mode does not; raise SlotFilesError for
+    what is in the way of one."""
     for directory in directories:
         if directory.path.exists() and not directory.path.is_dir():
             raise SlotFilesError(f"{directory.path} exists and is no directory; move it away")
-    return [directory for directory in directories if not directory.path.exists()]
+    return [directory for directory in directories if not directory.path.exists() or _admits_others(directory)]
+
+
+def _admits_others(directory: Directory) -> bool:
+    return not int(directory.mode, 8) & stat.S_IRWXO and bool(directory.path.stat().st_mode & stat.S_IRWXO)
 
 
 def planned_files(plan: Plan, place: Place) -> list[dict[str, str]]:
@@ -172,7 +177,7 @@ def make_plan(
     """Compare the host with ``files`` (all files of the slot) and return what is to be done; changes nothing.
 
     :param owner: user id and group id of the files.
-    :param directories: those that are missing, see `absent`.
+    :param directories: those to make or to close, see `lacking`.
     """
     _check_paths(files, place)
     check_slot(place)

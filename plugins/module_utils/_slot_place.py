@@ -43,7 +43,8 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Directory:
-    """A directory that must exist; what exists keeps its owner and mode."""
+    """A directory that must exist. One that exists keeps its owner and mode, unless others may look into it against
+    ``mode``."""
 
     path: Path
     owner: str

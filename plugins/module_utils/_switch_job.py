@@ -35,6 +35,7 @@ PROPERTIES = {
     "Nice": "0",
     "CPUWeight": "100",
     "IOWeight": "100",
+    "OOMScoreAdjust": "0",
     "ProtectSystem": "no",
 }
 

@@ -5,17 +5,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ._environment import Variable, environment_file
+
 ANSWER_LIMIT_S = 60.0
+# Has the variables of units while they start. For root alone: a proxy's address may have a password in it.
+ENVIRONMENTS = "/run/b70-environments"
 RUNNING = ("active", "activating", "deactivating", "reloading")
 # Every task has these properties unless its own say otherwise. It gives way to an engine that is served meanwhile.
 _COMMON = {
     "Type": "exec",
     "TimeoutStopSec": "30",
     "Nice": "10",
+    "OOMScoreAdjust": "500",
     "CPUWeight": "20",
     "IOWeight": "20",
     "NoNewPrivileges": "yes",
@@ -55,6 +62,8 @@ class Task:
     :param unit: the name of the unit, ending in ``.service``.
     :param limit_s: seconds after which systemd ends the command.
     :param writable: directories that the command may write to; with none named, ``properties`` decide.
+    :param environment: variables, which may hold secrets. Everybody may read the properties of a unit and the command
+        line of systemd-run, so the unit reads them from a file.
     :param properties: what this kind of work needs beside the common properties, or instead of them.
     """
 
@@ -70,6 +79,10 @@ class Task:
     environment: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def environment_file(self) -> str:
+        return f"{ENVIRONMENTS}/{self.unit}"
+
     def run_argv(self) -> tuple[str, ...]:
         """Return the argv of systemd-run that starts the unit."""
         log = f"append:{self.log}" if self.log else ""
@@ -80,6 +93,7 @@ class Task:
             "StandardOutput": log,
             "StandardError": log,
             "ReadWritePaths": " ".join(self.writable),
+            "EnvironmentFile": self.environment_file if self.environment else "",
         }
         properties = {
             **_COMMON,
@@ -93,7 +107,6 @@ class Task:
             f"--unit={self.unit}",
             f"--description={self.description}",
             *(f"--property={key}={value}" for key, value in properties.items()),
-            *(f"--setenv={key}={value}" for key, value in sorted(self.environment.items())),
             "--",
             *self.argv,
         )
@@ -102,6 +115,23 @@ class Task:
         """Return the same for a caller that waits for the command, and reads what it prints and its exit status."""
         command, *rest = self.run_argv()
         return (command, "--pipe", "--wait", "--collect", *rest)
+
+
+@contextlib.contextmanager
+def _environment(task: Task) -> Iterator[None]:
+    """Have the file with the variables of a task while it starts; systemd has read it by then."""
+    if not task.environment:
+        yield
+        return
+    os.makedirs(ENVIRONMENTS, mode=0o700, exist_ok=True)
+    variables = {name: Variable(value, task.description) for name, value in sorted(task.environment.items())}
+    handle = os.open(task.environment_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with open(handle, "w", encoding="utf-8") as stream:
+            stream.write(environment_file(variables, task.unit))
+        yield
+    finally:
+        os.unlink(task.environment_file)
 
 
 @dataclass(frozen=True)
@@ -160,7 +190,8 @@ class Systemd:
     def start(self, task: Task, *, limit_s: float = ANSWER_LIMIT_S) -> None:
         """Start a unit, also where one of that name failed before. `limit_s` bounds the start, not the work."""
         self.forget(task.unit)
-        self.ask(task.run_argv(), limit_s=limit_s)
+        with _environment(task):
+            self.ask(task.run_argv(), limit_s=limit_s)
 
     def stop(self, unit: str) -> None:
         self.ask(["systemctl", "stop", unit])

@@ -134,6 +134,18 @@ options:
         description: Directory of the units.
         type: path
         default: /etc/systemd/system
+  listen:
+    description: An address and a port that a program of the roles listens on.
+    type: dict
+    suboptions:
+      host:
+        description: The address.
+        type: str
+        required: true
+      port:
+        description: The port.
+        type: int
+        required: true
   sysfs_root:
     description: The mount point of sysfs.
     type: path
@@ -326,6 +338,29 @@ slot:
         host.
       type: list
       elements: dict
+listen_holders:
+  description: The processes that keep a program from listening as O(listen) says. Empty if it can, or if O(listen) is
+    not given.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    unit:
+      description: The systemd unit of the process, or empty.
+      type: str
+    container:
+      description: The name of the container that holds the port, or empty.
+      type: str
+    text:
+      description: The process in words.
+      type: str
+      sample: "port 8000: pid 812 (/usr/bin/docker-proxy -proto tcp, user root, unit docker.service)"
+outdated_services:
+  description: The services of the collection that use files which an update has replaced, with these files. A restart
+    is due.
+  returned: always
+  type: dict
+  sample: {"b70-openai-frontdoor.service": ["/usr/lib/x86_64-linux-gnu/libz.so.1.3"]}
 problems:
   description: Why the host is unsuitable for the roles, with a fix. Empty if it is suitable.
   returned: always
@@ -359,6 +394,19 @@ DIRECTORY = {
 }
 
 
+LISTEN = {"host": {"type": "str", "required": True}, "port": {"type": "int", "required": True}}
+
+
+def listen_holders(module: AnsibleModule, host: str, port: int) -> list[dict[str, str]]:
+    """Who holds the port, with the names of containers where Docker or Podman tell them."""
+    found = []
+    for holder in _host.holders(host, port):
+        argv = _host.container_argv(holder, port)
+        names = module.run_command(argv)[1] if argv and module.get_bin_path(argv[0]) else ""
+        found.append({"unit": holder.unit, "container": " ".join(names.split()), "text": holder.describe()})
+    return found
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -375,6 +423,7 @@ def main() -> None:
             "paths": {"type": "list", "elements": "path", "default": []},
             "files": {"type": "list", "elements": "dict", "default": [], "options": FILE},
             "slot": {"type": "dict", "options": _arguments.SLOT},
+            "listen": {"type": "dict", "options": LISTEN},
             "sysfs_root": {"type": "path", "default": "/sys"},
         },
         supports_check_mode=True,
@@ -443,6 +492,8 @@ def main() -> None:
         files=files,
         differences=differences,
         slot=slot,
+        listen_holders=listen_holders(module, **wanted["listen"]) if wanted["listen"] else [],
+        outdated_services=_host.outdated_services(Path("/proc")),
         problems=_host.problems(system, python, wanted["python"], systemd, os.geteuid() == 0),
     )
 

@@ -141,7 +141,7 @@ options:
         default: "0644"
   directories:
     description: Directories that must exist. Missing ones are created in this order. Existing ones keep their owner and
-      mode.
+      mode, unless others may look into them and O(directories[].mode) does not let them.
     type: list
     elements: dict
     default: []
@@ -159,7 +159,7 @@ options:
         type: str
         default: root
       mode:
-        description: Mode of a newly created directory in octal digits.
+        description: Mode of the directory in octal digits.
         type: str
         default: "0755"
   slot:
@@ -349,9 +349,9 @@ def main() -> None:
     try:
         owner = _slot_files.owner_ids(params["owner"], params["group"])
         # Before the lock: that makes the directory it is in.
-        absent = _slot_files.absent(directories)
+        lacking = _slot_files.lacking(directories)
         with lock:
-            plan = _slot_files.make_plan(wanted, place, owner, run, absent)
+            plan = _slot_files.make_plan(wanted, place, owner, run, lacking)
             _slot_files.validate(plan, run)
             if not module.check_mode:
                 _slot_files.apply(plan, owner)

@@ -151,6 +151,18 @@ def check_role_entry_points(root: Path) -> list[str]:
     return found
 
 
+def check_accounts(root: Path) -> list[str]:
+    """A task about an account says whether it has a home: ansible.builtin.user makes missing homes by default, also for
+    an account that exists."""
+    found = []
+    for file in sorted(root.glob("roles/*/tasks/*.yml")):
+        for task in walk_tasks(load(file)):
+            account = task.get("ansible.builtin.user")
+            if isinstance(account, dict) and "create_home" not in account and account.get("state") != "absent":
+                found.append(f"{file.relative_to(root)}: {task.get('name')} does not say create_home")
+    return found
+
+
 def check_passed_variables(root: Path) -> list[str]:
     """A role gives another role no variable that follows from that same variable: such a template never ends."""
     found = []

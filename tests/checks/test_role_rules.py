@@ -19,6 +19,7 @@ RULES = [
     role_rules.check_shared_paths,
     role_rules.check_shared_paths_in_code,
     role_rules.check_role_entry_points,
+    role_rules.check_accounts,
     role_rules.check_passed_variables,
     role_rules.check_prefixes,
     role_rules.check_root_playbooks,
@@ -109,6 +110,12 @@ BROKEN = [
         "playbooks/site.yml",
         "- hosts: x\n  tasks: [{block: [{ansible.builtin.include_role: {name: a.b.door, tasks_from: open}}]}]\n",
         "role door has no argument spec for open",
+    ),
+    (
+        role_rules.check_accounts,
+        "roles/door/tasks/main.yml",
+        "- name: Open\n  ansible.builtin.user: {name: door, groups: [hall], append: true}\n",
+        "Open does not say create_home",
     ),
     (
         role_rules.check_passed_variables,

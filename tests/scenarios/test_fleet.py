@@ -198,6 +198,27 @@ def test_recycle_ends_at_the_first_host_that_fails(hosts: Fleet) -> None:
     assert hosts.rigs[1].facts().running == ()
 
 
+def test_recycle_does_the_restart_that_an_update_of_a_library_made_due(hosts: Fleet) -> None:
+    hosts.have("sim-a", "sim-a", "sim-a")
+    engines, doors = hosts.engines(), hosts.doors()
+    first = hosts.rigs[0]
+    process = first.must("systemctl", "show", "--value", "--property=MainPID", DOOR).strip()
+    maps = first.must("cat", f"/proc/{process}/maps").splitlines()
+    library = next(line.split()[-1] for line in maps if "/libc.so" in line)
+    first.must("sh", "-c", f"cp --preserve {library} {library}.new && mv {library}.new {library}")
+    only = {"doctor_only": ["restarts"]}
+    said = hosts.must("doctor.yml", **only)
+    assert f"a restart is due because of {library}" in said
+    hosts.must("playbooks/recycle.yml")
+    assert not set(hosts.engines()) & set(engines)
+    assert hosts.doors()[0] != doors[0]
+    assert hosts.doors()[1:] == doors[1:], "no restart was due there"
+    assert "a restart is due" not in hosts.must("doctor.yml", **only)
+    for rig in hosts.rigs:
+        rig.wait_settled()
+        assert_serves(rig, "sim-a")
+
+
 @pytest.fixture
 def control(hosts: Fleet) -> Iterator[Rig]:
     """The last host as control host: with Ansible, this collection and an inventory of the first host."""

@@ -92,6 +92,18 @@ def test_nothing_of_ours_is_world_writable_or_owned_by_strangers(host: Host) -> 
     assert host.check_output(f"find {decides} -xdev ! -user root -print -quit") == ""
 
 
+def test_profiles_are_for_root_and_one_group_alone(host: Host) -> None:
+    profile = "/etc/b70-vllm-slot/profiles/tiny-a"
+    for reader, code in (("nobody", 1), ("b70", 0)):
+        for file in (f"{profile}.env", f"{profile}.json"):
+            assert host.run("runuser -u %s -- test -r %s", reader, file).rc == code, f"{reader} and {file}"
+    assert host.run("runuser -u nobody -- ls /var/lib/b70/committed").rc != 0
+
+
+def test_the_service_user_has_no_home(host: Host) -> None:
+    assert not host.file("/nonexistent").exists
+
+
 def test_no_secret_lies_in_configuration(host: Host) -> None:
     pattern = r"(BEGIN [A-Z ]*PRIVATE KEY|hf_[A-Za-z0-9]{20,}|://[^/@ ]+:[^/@ ]+@)"
     found = host.run("grep -rIlE %s /etc/b70-vllm-slot /etc/systemd/system /run/b70 /var/lib/b70", pattern)

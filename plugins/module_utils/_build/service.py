@@ -173,7 +173,7 @@ def keep(recipe: Recipe, place: Place, made: list[Path]) -> dict[str, Any]:
     folder.mkdir(parents=True)
     target = folder / made[0].name
     shutil.move(made[0], target)
-    os.chown(target, 0, 0)
+    os.chown(target, 0, 0, follow_symlinks=False)
     record = {
         "schema": _SCHEMA,
         "name": recipe.name,

@@ -52,8 +52,8 @@ class Kept:
     problem: str = ""
 
 
-def command(name: str, *argv: str, limit_s: float = 10.0) -> Item:
-    return Item(name, " ".join(argv), Command(argv, limit_s=limit_s))
+def command(name: str, *argv: str, limit_s: float = 10.0, owner_of: str = "") -> Item:
+    return Item(name, " ".join(argv), Command(argv, limit_s=limit_s, owner_of=owner_of))
 
 
 def files(name: str, *patterns: str, max_bytes: int = 2**18) -> Item:
@@ -117,7 +117,7 @@ def items(site: Site) -> list[Item]:
     ]  # fmt: skip
 
 
-# A checkout may belong to anybody, so no program that its configuration names may run.
+# The configuration of a checkout names programs, such as filters, and git runs them. So it runs as the owner.
 GIT = ("git", "-c", "core.fsmonitor=false", "-c", "safe.directory=*", "--no-optional-locks")
 
 
@@ -129,10 +129,10 @@ def checkouts(heads: Mapping[str, str]) -> list[Item]:
         # A build's folder has the name of its source and the key of its recipe. All checkouts in them have the same
         # name.
         name = folder.removesuffix("/src").rsplit("/", 1)[-1]
-        asked = (*GIT, "-C", folder)
-        listed.append(command(f"sources/{name}.txt", *asked, "log", "-1", "--format=%H %cI %s"))
+        asked, owner_of = (*GIT, "-C", folder), f"{folder}/.git"
+        listed.append(command(f"sources/{name}.txt", *asked, "log", "-1", "--format=%H %cI %s", owner_of=owner_of))
         changes = (*asked, "diff", "--no-ext-diff", "--no-textconv", "HEAD")
-        listed.append(command(f"sources/{name}.patch", *changes, limit_s=20))
+        listed.append(command(f"sources/{name}.patch", *changes, limit_s=20, owner_of=owner_of))
     return listed
 
 

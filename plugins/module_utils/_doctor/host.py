@@ -119,6 +119,7 @@ class HostEffects:
             "extensions": self._extensions,
             "compilers": lambda _argument: releases(Path(ONEAPI)),
             "slot": lambda _argument: run_info(site.settings),
+            "outdated-services": lambda _argument: _host.outdated_services(Path("/proc")),
             "http": http_get,
             "weights": self._weights,
             "cache-directories": self._cache_directories,
@@ -130,6 +131,10 @@ class HostEffects:
         if command.as_user and account is not None and os.geteuid() == 0:
             primary = pwd.getpwuid(account["uid"]).pw_gid
             extra = {"user": account["uid"], "group": primary, "extra_groups": list(account["gids"])}
+        if command.owner_of and os.geteuid() == 0:
+            with contextlib.suppress(OSError):  # then the program finds nothing either
+                owner = os.stat(command.owner_of)
+                extra = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []}
         return run_command(command, extra)
 
     def read(self, read: Read) -> dict[str, str]:

@@ -64,11 +64,13 @@ class Probe:
 
 @dataclass(frozen=True)
 class Command(Probe):
-    """A program that only reads. `as_user`: run as the service user, like the engine. `limit_s`: seconds."""
+    """A program that only reads. `as_user`: run as the service user, like the engine. `owner_of`: run as the owner of
+    this path. `limit_s`: seconds."""
 
     argv: tuple[str, ...]
     limit_s: float = 5.0
     as_user: bool = False
+    owner_of: str = ""
     env: tuple[tuple[str, str], ...] = ()
     stdin: str = ""
 

@@ -20,6 +20,9 @@ _BOOT = re.compile(
     r"\w{3} (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC"
 )
 _GUC = re.compile(r"xe (\S+): \[drm\].*Using GuC firmware from (\S+) version (\d+(?:\.\d+)+)")
+# What packages and stacks install. Other executable mappings are made while a process runs: kernels in a cache, in
+# /tmp or in shared memory, and memory that has no file, such as /memfd:, /SYSV00000000, /dev/zero and /i915.
+_INSTALLED = re.compile(r"(/(?:usr|opt|lib\w*|s?bin)/.*[^/]) \(deleted\)")
 _LIBRARY = re.compile(r"^\s+(\S+) \(([^)]*)\) => (\S+)$")
 
 
@@ -122,6 +125,13 @@ def libraries(text: str) -> list[tuple[str, str]]:
     """(name, path) of the 64-bit libraries of `ldconfig -p`. Of two with the same name the loader uses the first."""
     found = (_LIBRARY.match(line) for line in text.splitlines())
     return [(match[1], match[3]) for match in found if match and "x86-64" in match[2]]
+
+
+def replaced(maps: str) -> list[str]:
+    """The installed files that a process executes although they were removed or replaced, from its /proc/PID/maps."""
+    rows = (line.split(maxsplit=5) for line in maps.splitlines())
+    found = (_INSTALLED.fullmatch(row[5].rstrip()) for row in rows if len(row) == 6 and "x" in row[1])
+    return sorted({match[1] for match in found if match})
 
 
 def apt_settings(text: str) -> list[tuple[str, str]]:

@@ -9,6 +9,8 @@ the rest of the folder and the record, so work that was killed leaves a record t
 
 from __future__ import annotations
 
+import grp
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -210,6 +212,7 @@ class RecordedJob(ABC):
             limit_s=beginning.limit_s,
             directory=str(work.folder),
             user=beginning.user,
+            group=_readers(layout) if beginning.user else "",
             writable=(str(work.out),),
             properties=beginning.properties,
         )
@@ -277,6 +280,11 @@ class RecordedJob(ABC):
         result = {"record": record["id"], "file": str(path), "verdict": finding.verdict, "reasons": finding.reasons}
         work.save_result(result)
         return result
+
+
+def _readers(layout: Layout) -> str:
+    """Return the group that may read the slot's profiles, which a unit of another user than root needs."""
+    return grp.getgrgid(os.stat(layout.profiles_dir).st_gid).gr_name
 
 
 @dataclass(frozen=True)

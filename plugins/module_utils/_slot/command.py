@@ -179,6 +179,9 @@ def main(argv: Sequence[str], settings: Mapping[str, str]) -> int:
         return execute(arguments, host_effects(clock), layout_of(settings), sys.stdout.write)
     except BrokenPipeError:
         return FAILED
+    except PermissionError as error:
+        sys.stderr.write(f"b70ctl: {error.filename}: {error.strerror}; use: sudo b70ctl {arguments.word}\n")
+        return FAILED
 
 
 def _logged(text: str) -> None:

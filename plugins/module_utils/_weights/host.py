@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from stat import S_ISDIR, S_ISREG
 from typing import Any
 
 from .._files import sha256
@@ -226,6 +227,7 @@ def prepare(
     staging = beside(directory, "incoming")
     os.makedirs(parent, mode=0o755, exist_ok=True)
     os.makedirs(staging, mode=0o700, exist_ok=True)
+    _drop_links(staging)
     left = _keep_right(staging, wanted)
     if os.path.isdir(directory):
         judgement = _compare(directory, wanted, scan(directory), read_manifest(directory), full=full)
@@ -264,6 +266,7 @@ def commit(
     A process that has the old files open keeps them. At no moment does an incomplete directory bear the model's name.
     """
     staging, old = beside(directory, "incoming"), beside(directory, "old")
+    _drop_links(staging)
     judgement = _compare(staging, wanted, scan(staging), verified, full=verified is None)
     for file in judgement.problems:
         if os.path.exists(os.path.join(staging, file)):
@@ -297,6 +300,15 @@ def commit(
     if os.path.islink(old):
         os.unlink(old)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _drop_links(staging: str) -> None:
+    """Remove all but files and folders: another user wrote here, and a link leads root to other files."""
+    for folder, folders, files in os.walk(staging):
+        for name in (*folders, *files):
+            path = os.path.join(folder, name)
+            if not S_ISDIR(mode := os.lstat(path).st_mode) and not S_ISREG(mode):
+                os.unlink(path)
 
 
 def beside(directory: str, kind: str) -> str:

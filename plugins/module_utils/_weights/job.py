@@ -18,9 +18,11 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from .. import _transient
+from .. import _files, _transient
+from .._slot.host.files import foreign
 from . import host
 from .fetching.program import part_name
 from .fetching.transports import ARIA2, arrived
@@ -361,16 +363,13 @@ def _tail(path: str) -> str:
 
 
 def _read(path: str) -> dict[str, Any] | None:
+    """Return the mapping in a file, which the user of the download may have written."""
     try:
-        with open(path, encoding="utf-8") as stream:
-            data = json.load(stream)
+        data = json.loads(foreign(PurePosixPath(path)))
     except (OSError, ValueError):
         return None
     return data if isinstance(data, dict) else None
 
 
 def _write(path: str, data: Mapping[str, Any]) -> None:
-    with open(f"{path}.new", "w", encoding="utf-8") as stream:
-        os.fchmod(stream.fileno(), 0o644)
-        json.dump(data, stream)
-    os.replace(f"{path}.new", path)
+    _files.replace(Path(path), json.dumps(data).encode(), 0o644)

@@ -182,6 +182,8 @@ def unit_text(resolved: Mapping[str, Any], settings: Mapping[str, Any], launch: 
         # Another try does not make a missing program appear.
         f"RestartPreventExitStatus={service.missing}",
         "OOMPolicy=stop",
+        # Under pressure, systemd-oomd looks for something else first.
+        "ManagedOOMPreference=avoid",
         *service.confined,
         *([] if follows else ["", "[Install]", "WantedBy=multi-user.target"]),
     ]

@@ -30,6 +30,7 @@ HELD = Command(("dpkg-query", "--show", "--showformat=${db:Status-Want} ${Packag
 APT = Command(("apt-config", "dump"))
 # Packages that pull the newest kernel of a kind in: their names have no version of a kernel.
 _KERNELS = re.compile(r"linux-(?:image-)?(?:generic|virtual|lowlatency|hwe|oem|intel|amd64|cloud-amd64)(?:-.*)?")
+_TRUE = ("1", "true", "yes", "on", "with", "enable")  # as apt reads a boolean
 EDAC = Read(("/sys/devices/system/edac/mc/mc*/ce_count", "/sys/devices/system/edac/mc/mc*/ue_count"))
 LIST_BOOTS = Command(("journalctl", "--list-boots", "--utc", "--no-pager"))
 STOPS = Command(
@@ -198,16 +199,32 @@ def installed(answers: Answers) -> dict[str, str]:
     return installed_versions(output.out)
 
 
+def _unattended(settings: Mapping[str, str], answers: Answers) -> bool:
+    """Whether apt upgrades packages by itself."""
+    often = settings.get("APT::Periodic::Unattended-Upgrade", "0")
+    on = often not in ("0", "") and settings.get("APT::Periodic::Enable") != "0"
+    return on and "unattended-upgrades" in installed(answers)
+
+
+def unattended_reboots(site: Site, answers: Answers) -> Finding:
+    output = answers.output(APT)
+    if not output.ok:
+        return skipped(f"apt-config does not report the unattended upgrades: {output.why()}")
+    said = dict(apt_settings(output.out))
+    if said.get("Unattended-Upgrade::Automatic-Reboot", "").lower() not in _TRUE:
+        return passed("unattended upgrades do not reboot the host")
+    if not _unattended(said, answers):
+        return passed("unattended upgrades are off")
+    when = said.get("Unattended-Upgrade::Automatic-Reboot-Time", "now")
+    return warned(f"unattended upgrades may reboot the host by themselves (at: {when})")
+
+
 def kernel_upgrades(site: Site, answers: Answers) -> Finding:
     output = answers.output(APT)
     if not output.ok:
         return skipped(f"apt-config does not report the unattended upgrades: {output.why()}")
     said = apt_settings(output.out)
-    last = dict(said)
-    on = (
-        last.get("APT::Periodic::Unattended-Upgrade", "0") not in ("0", "") and last.get("APT::Periodic::Enable") != "0"
-    )
-    if not on or "unattended-upgrades" not in installed(answers):
+    if not _unattended(dict(said), answers):
         return passed("unattended upgrades are off")
     # A package that nobody holds; dpkg-query ends with 1 where there is none at all.
     rows = [line.split() for line in answers.output(HELD).out.splitlines()]
@@ -283,6 +300,13 @@ CHECKS = (
         "A panic halts the host and, without a crash dump, leaves no trace of the cause.",
         "Set kernel.hardlockup_panic to 0.",
         lambda site: (Read(("/proc/sys/kernel/hardlockup_panic",)),), settings,
+    ),
+    Check(
+        "unattended-reboots", "host", "whether unattended upgrades may reboot the host",
+        "Such a reboot drains nothing: it cuts off all requests, on every host of a fleet at the same time of day.",
+        'Set Unattended-Upgrade::Automatic-Reboot to "false" (/etc/apt/apt.conf.d/50unattended-upgrades) and let '
+        "site.yml restart hosts in waves (host_reboot, host_reboot_served).",
+        lambda site: (APT, DPKG), unattended_reboots, needs_product=True,
     ),
     Check(
         "kernel-upgrades", "host", "whether unattended upgrades may replace the kernel",

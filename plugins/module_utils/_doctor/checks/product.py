@@ -14,6 +14,7 @@ from ..model import Answers, Check, Command, Finding, Look, Probe, Site, failed,
 from ..parse import failed_units
 
 UNITS = Command(("systemctl", "list-units", "--all", "--plain", "--no-legend", "--no-pager", "b70-*"))
+OUTDATED = Look("outdated-services")
 FRONTDOOR_UNIT = "b70-openai-frontdoor.service"
 
 
@@ -29,6 +30,18 @@ def units(site: Site, answers: Answers) -> Finding:
             fix=f"See journalctl -u {broken[0]} -n 50; then systemctl reset-failed {broken[0]} and switch again.",
         )  # fmt: skip
     return passed(f"none of {len(output.out.splitlines())} units failed")
+
+
+def restarts(site: Site, answers: Answers) -> Finding:
+    services = answers.look(OUTDATED)
+    if not services:
+        return passed("no service uses a file that an update has replaced")
+    files = sorted({file for used in services.values() for file in used})
+    more = f" and {len(files) - 1} more" if files[1:] else ""
+    return warned(
+        f"a restart is due because of {files[0]}{more}: {', '.join(services)}",
+        *(f"{unit} uses {file}, which was replaced" for unit, used in services.items() for file in used),
+    )
 
 
 def slot(site: Site, answers: Answers) -> Finding:
@@ -188,6 +201,13 @@ CHECKS = (
         "units", "product", "failed systemd units of this collection",
         "systemd does not start a failed unit again.",
         "See its journal.", lambda site: (UNITS,), units, needs_product=True,
+    ),
+    Check(
+        "restarts", "product", "services that use files which an update has replaced",
+        "They go on with what they have loaded, security holes included. needrestart does not restart them, because a "
+        "restart closes the slot until the model is verified again.",
+        "ansible-playbook arcpro.b70.recycle drains and restarts one host after the other, when clients can bear it.",
+        lambda site: (OUTDATED,), restarts, needs_product=True,
     ),
     Check(
         "slot", "product", "what is served, whether it is verified, and whether it matches the rendered profile",

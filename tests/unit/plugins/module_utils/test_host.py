@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _host
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Holder, HostFault
 
 ACCOUNT = {"uid": 990, "group": "b70", "groups": ["b70", "render"], "gids": [990, 105]}
 
@@ -155,6 +159,8 @@ def test_only_a_stack_with_its_own_fingerprint_and_programs_is_complete(tmp_path
 
 
 def _id_in(images: dict[str, str], reference: str) -> str:
+    if "Podman" in images:
+        raise HostFault(images["Podman"])
     return images.get(reference, "")
 
 
@@ -164,10 +170,35 @@ def test_a_stack_that_is_an_image_is_complete_while_the_host_has_that_image(tmp_
     for there, reason in (
         ({"r/i@sha256:0": "f00d"}, ""),
         ({}, "the image r/i@sha256:0 is not on the host"),
+        ({"Podman": "Podman does not tell"}, "Podman does not tell"),
         ({"r/i@sha256:0": "beef"}, "the image r/i@sha256:0 is beef, verified was f00d"),
     ):
         (found,) = _host.stacks(tmp_path, partial(_id_in, there))
         assert (found["complete"], found["reason"]) == (not reason, reason)
+
+
+MAPPED = "7f54872ea000-7f54872fd000 r-xp 00003000 fe:00 157   /usr/lib/x86_64-linux-gnu/libz.so.1.3 (deleted)\n"
+
+
+def test_services_with_replaced_files_are_found_by_the_control_groups_of_their_processes(tmp_path):
+    def process(pid: int, cgroup: str, maps: str = MAPPED) -> None:
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cgroup").write_text(f"0::{cgroup}\n")
+        (tmp_path / str(pid) / "maps").write_text(maps)
+
+    system = "/system.slice"
+    process(100, f"{system}/b70-openai-frontdoor.service")
+    process(101, f"{system}/system-b70.slice/b70-slot-main-big@0.service/libpod-payload-0123")
+    process(102, f"{system}/b70-controller-main.service", "")
+    process(103, f"{system}/ssh.service")
+    process(104, f"{system}/b70-weights-tiny.service")
+    process(105, f"{system}/b70-slot-admin@7-1-0.service")
+    (tmp_path / "106").mkdir()
+    (tmp_path / "self").symlink_to("100")
+    library = "/usr/lib/x86_64-linux-gnu/libz.so.1.3"
+    assert _host.outdated_services(tmp_path) == {
+        "b70-openai-frontdoor.service": [library], "b70-slot-main-big@0.service": [library],
+    }  # fmt: skip
 
 
 def test_no_folder_holds_no_stacks(tmp_path):
@@ -300,3 +331,41 @@ def test_directories_are_missing_obstructed_or_not_writable(tmp_path):
     faults = _host.directory_faults(wanted, paths, account)
     assert faults == {"missing": [absent], "obstructed": [file], "not_writable": [closed]}
     assert _host.directory_faults(wanted, paths, None)["not_writable"] == []
+
+
+@pytest.fixture
+def listener() -> Iterator[int]:
+    """The port of a listener of this process on one address of this host."""
+    with socket.create_server(("127.0.0.2", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_who_holds_a_port_is_named(listener: int):
+    for host in ("127.0.0.2", "0.0.0.0"):
+        (holder,) = _host.holders(host, listener)
+        assert (holder.pid, holder.what) == (os.getpid(), f"port {listener}")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1"])
+def test_a_port_is_free_where_only_another_address_of_the_host_has_it(listener: int, host: str):
+    """The second address is not of this host, where the start of the frontdoor says so."""
+    assert _host.holders(host, listener) == []
+
+
+ID = "4f1d" * 16
+
+
+@pytest.mark.parametrize(
+    ("command", "unit", "argv"),
+    [
+        ("python -m http.server 8000", "session-3.scope", []),
+        ("/usr/bin/docker-proxy -proto tcp -host-ip 0.0.0.0 -host-port 8000", "docker.service",
+         ["docker", "publish=8000"]),
+        ("vllm serve /models/a --port 8000", f"docker-{ID}.scope", ["docker", f"id={ID}"]),
+        ("/usr/bin/conmon --api-version 1", f"libpod-conmon-{ID}.scope", ["podman", f"id={ID}"]),
+        ("vllm serve /models/a", f"libpod-{ID}.scope in user@1000.service", ["podman", f"id={ID}"]),
+    ],
+)  # fmt: skip
+def test_the_container_that_holds_a_port_is_asked_for_by_what_is_known_of_it(command: str, unit: str, argv: list[str]):
+    asked = _host.container_argv(Holder(7, command, "root", unit, "port 8000"), 8000)
+    assert [asked[0], asked[-1]] == argv if argv else asked == []

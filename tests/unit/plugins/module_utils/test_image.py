@@ -43,10 +43,16 @@ class Host:
         self.started: list[_transient.Task] = []
         self.lines: list[str] = []
         self.program = True
+        self.missing = 1
+        self.podman: OSError | None = None
         monkeypatch.setattr(_image, "_run", self.run)
         monkeypatch.setattr(_image, "SYSTEMD", self)
 
     def run(self, argv: list[str]) -> subprocess.CompletedProcess[str]:
+        if self.podman:
+            raise self.podman
+        if argv[1:3] == ["image", "exists"]:
+            return subprocess.CompletedProcess(argv, self.missing, "", "")
         if argv[1:3] == ["image", "inspect"]:
             found = self.images.get(argv[3])
             return subprocess.CompletedProcess(argv, 0 if found else 125, json.dumps(found or []), "")
@@ -102,6 +108,18 @@ def test_an_image_is_pulled_by_its_digest_and_then_there(host: Host, tmp_path: P
     assert found["image"]["id"] == "f00d"
     assert found["image"]["digests"] == [DIGEST, f"sha256:{'b' * 64}"]
     assert found["image"]["has_program"]
+
+
+def test_a_podman_that_cannot_be_asked_starts_no_pull(host: Host, tmp_path: Path) -> None:
+    host.missing = 125
+    with pytest.raises(ImageFault, match="Podman does not tell whether this host has the image"):
+        _image.start(image(tmp_path))
+    assert not host.started
+
+
+def test_a_host_without_podman_has_no_image(host: Host, tmp_path: Path) -> None:
+    host.podman = FileNotFoundError()
+    assert _image.look(image(tmp_path)) == {"state": "absent"}
 
 
 def test_an_image_of_a_mirror_is_downloaded_then_loaded_and_wrong_bytes_are_taken_anew(

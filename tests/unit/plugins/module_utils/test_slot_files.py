@@ -6,16 +6,19 @@
 from __future__ import annotations
 
 import dataclasses
+import grp
 import json
 import os
+import pwd
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _slot_files, _slot_place
-from ansible_collections.arcpro.b70.plugins.module_utils._slot_files import absent, apply, diff, make_plan, validate
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_files import apply, diff, lacking, make_plan, validate
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import Directory, Place, SlotFilesError, Wanted
 
 OWNER = (os.getuid(), os.getgid())
@@ -149,11 +152,21 @@ def test_directories_are_made_with_their_owner(place, systemd, tmp_path):
     group = "root"
     if os.getuid():
         pytest.skip("only root can give directories away")
-    plan = make_plan([], place, OWNER, systemd, absent([Directory(tmp_path / "a/b", user, group, "0750")]))
+    plan = make_plan([], place, OWNER, systemd, lacking([Directory(tmp_path / "a/b", user, group, "0750")]))
     apply(plan, OWNER)
     assert (tmp_path / "a/b").stat().st_mode & 0o7777 == 0o750
     (tmp_path / "a/b").chmod(0o700)
-    assert absent([Directory(tmp_path / "a/b", user, group)]) == []
+    assert lacking([Directory(tmp_path / "a/b", user, group)]) == []
+
+
+def test_a_directory_that_others_may_look_into_is_closed_where_its_mode_says_so(place, systemd, tmp_path):
+    (tmp_path / "profiles").mkdir(mode=0o755)
+    user, group = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(os.getgid()).gr_name
+    closed = Directory(tmp_path / "profiles", user, group, "0750")
+    assert lacking([closed]) == [closed]
+    apply(make_plan([], place, OWNER, systemd, lacking([closed])), OWNER)
+    assert stat.S_IMODE(closed.path.stat().st_mode) == 0o750
+    assert lacking([closed]) == []
 
 
 def test_a_missing_owner_is_found_before_anything_is_made(place, systemd, tmp_path):
@@ -167,7 +180,7 @@ def test_a_missing_owner_is_found_before_anything_is_made(place, systemd, tmp_pa
 def test_something_else_in_the_way_is_named(place, systemd, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(SlotFilesError, match="is no directory"):
-        absent([Directory(tmp_path / "file", "root", "root")])
+        lacking([Directory(tmp_path / "file", "root", "root")])
     place.unit("a").symlink_to("/dev/null")  # what systemctl mask leaves
     with pytest.raises(SlotFilesError, match="no regular file"):
         make_plan(files(place, "a"), place, OWNER, systemd)

@@ -140,7 +140,8 @@ def test_the_archive_of_the_module_is_a_whole_program(params: dict[str, Any], tm
     archive = tmp_path / "module.zip"
     with zipfile.ZipFile(archive, "w") as file:
         utils = root / "module_utils"
-        flat = [utils / f"{name}.py" for name in ("_slot_module", "_slot_planned", "_switch_job", "_transient")]
+        names = ("_environment", "_slot_module", "_slot_planned", "_switch_job", "_transient")
+        flat = [utils / f"{name}.py" for name in names]
         for path in [*flat, *(utils / "_slot").rglob("*.py")]:
             file.write(path, f"{inside}/{path.relative_to(utils)}")
         for parent in ("", "/arcpro", "/arcpro/b70", "/arcpro/b70/plugins", "/arcpro/b70/plugins/module_utils"):

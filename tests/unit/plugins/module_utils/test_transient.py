@@ -5,10 +5,14 @@
 
 from __future__ import annotations
 
+import stat
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils import _transient
 from ansible_collections.arcpro.b70.plugins.module_utils._transient import State, Systemd, Task
 
 TASK = Task("b70-x.service", "Some work", ("/bin/x", "y"), 60)
@@ -22,17 +26,26 @@ class Asked(Systemd):
     """A systemd that answers with one text and keeps what it was asked."""
 
     asked: list[tuple[list[str], dict[str, Any]]]
+    files: dict[Path, str]
+    modes: list[int]
     answer = ""
+    refuses = ""
 
     def ask(self, argv: Any, **given: Any) -> str:
+        if argv[0] == self.refuses:
+            raise WorkError("refused")
+        self.files.update({path: path.read_text() for path in Path(_transient.ENVIRONMENTS).glob("*")})
+        self.modes.extend(stat.S_IMODE(path.stat().st_mode) for path in self.files)
         self.asked.append((list(argv), given))
         return self.answer
 
 
 @pytest.fixture
-def systemd() -> Asked:
+def systemd(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Asked:
+    monkeypatch.setattr(_transient, "ENVIRONMENTS", str(tmp_path / "environments"))
     made = Asked(WorkError, "some work")
-    object.__setattr__(made, "asked", [])
+    for name, empty in (("asked", []), ("files", {}), ("modes", [])):
+        object.__setattr__(made, name, empty)
     return made
 
 
@@ -40,7 +53,13 @@ def test_a_task_is_hardened_and_gives_way_and_has_a_limit() -> None:
     argv = TASK.run_argv()
     assert argv[:4] == ("systemd-run", "--quiet", "--unit=b70-x.service", "--description=Some work")
     assert argv[-3:] == ("--", "/bin/x", "y")
-    for expected in ("ProtectSystem=strict", "NoNewPrivileges=yes", "Nice=10", "RuntimeMaxSec=60"):
+    for expected in (
+        "ProtectSystem=strict",
+        "NoNewPrivileges=yes",
+        "Nice=10",
+        "OOMScoreAdjust=500",
+        "RuntimeMaxSec=60",
+    ):
         assert f"--property={expected}" in argv
 
 
@@ -59,6 +78,29 @@ def test_a_start_drops_what_failed_under_the_name_before(systemd: Asked) -> None
     assert forgotten == ["systemctl", "reset-failed", "b70-x.service"]
     assert (loose, limit) == ({"check": False}, {"limit_s": 9.0})
     assert tuple(started) == TASK.run_argv()
+
+
+PROXIED = replace(TASK, environment={"https_proxy": 'http://me:pa"$s@proxy:3128', "HOME": "/tmp"})
+
+
+def test_variables_reach_a_unit_by_a_file_for_root_alone_that_is_gone_when_it_runs(systemd: Asked) -> None:
+    systemd.start(PROXIED)
+    started = systemd.asked[-1][0]
+    assert not [word for word in started if "proxy" in word or "--setenv" in word]
+    ((path, text),) = systemd.files.items()
+    assert f"--property=EnvironmentFile={path}" in started
+    assert (set(systemd.modes), stat.S_IMODE(path.parent.stat().st_mode)) == ({0o600}, 0o700)
+    assert [line for line in text.splitlines() if not line.startswith("#")] == [
+        'HOME="/tmp"', r'https_proxy="http://me:pa\"\$s@proxy:3128"',
+    ]  # fmt: skip
+    assert not path.exists()
+
+
+def test_variables_of_a_unit_that_does_not_start_are_gone_too(systemd: Asked) -> None:
+    object.__setattr__(systemd, "refuses", "systemd-run")
+    with pytest.raises(WorkError, match="refused"):
+        systemd.start(PROXIED)
+    assert list(Path(_transient.ENVIRONMENTS).iterdir()) == []
 
 
 @pytest.mark.parametrize(

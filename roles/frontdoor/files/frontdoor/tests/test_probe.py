@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_engine import echo
 from kit import Bench, Call, Client, bench, on_loop, until
+from several import several
 
 from frontdoor.slot import engine
 
@@ -100,6 +102,44 @@ async def test_a_wedged_engine_is_not_ready_for_ever(
         while await silent_s() is not None:
             await asyncio.sleep(0.01)
         assert await ready(client) == (200, "", None)
+
+
+@on_loop
+@pytest.mark.parametrize("head", [False, True], ids=["no answer", "the head of a stream"])
+async def test_a_request_without_any_of_its_answer_does_not_wait_for_a_hung_engine(
+    tmp_path: Path, impatient: None, head: bool
+) -> None:
+    """The limit on the silence of an answer is two hours, for engines that compute."""
+    async with several(tmp_path, 2, permits=1, backend=dict(SILENT)) as slot:
+        run, never = slot.run, asyncio.Event()
+
+        async def hang(call: Call) -> None:
+            if head:
+                await call.begin_events()
+            await never.wait()
+
+        for one in slot.engines:
+            one.script = hang
+        slot.tell(limits={"max_active_generations": 2, "queue_timeout_s": 60, "backend_timeout_s": 7200})
+        waiting, other = await run.client(), await run.client()
+        waiting.request("POST", "/v1/chat/completions", b"{}")
+        await until(lambda: sum(slot.active) == 1)
+        (hung,) = (index for index, count in enumerate(slot.active) if count)
+        slot.engines[hung].wedged.set()
+        slot.engines[1 - hung].script = echo
+        replica = run.app.first.replicas.all[hung]
+        await until(lambda: replica.probe.silent_s)
+        assert run.app.first.limiter.held[hung] == 1, "it may only be busy"
+        replica.probe._limit_s = 1.0
+        if head:
+            text = await waiting.reader.read()
+            assert b"is taken for hung" in text.partition(b"\r\n\r\n")[2]
+        else:
+            answer = await waiting.answer()
+            assert (answer.status, answer.json["error"]["code"]) == (504, "engine_timeout")
+            assert "is taken for hung" in answer.json["error"]["message"]
+        assert run.app.first.limiter.held[hung] == 0
+        assert (await other.chat()).status == 200
 
 
 @on_loop

@@ -187,3 +187,22 @@ def test_kernels_that_are_upgraded_unattended():
     assert upgrades(kernels, shipped, absent).level is Level.PASS
     unknown = judge("kernel-upgrades", site(), (machine.APT, Output(problem="apt-config is not installed")))
     assert unknown.level is Level.SKIP
+
+
+def test_reboots_that_nobody_asked_for():
+    def found(more: str, packages: str = GITHUB):
+        settings = captured("apt-config.txt") + more
+        return judge("unattended-reboots", site(), (machine.APT, out(settings)), (machine.DPKG, out(packages)))
+
+    assert found("").level is Level.PASS
+    for word in ("true", "1"):
+        at_two = f'Unattended-Upgrade::Automatic-Reboot "{word}";\nUnattended-Upgrade::Automatic-Reboot-Time "02:00";\n'
+        reboots = found(at_two)
+        assert (reboots.level, reboots.summary) == (
+            Level.WARN, "unattended upgrades may reboot the host by themselves (at: 02:00)",
+        )  # fmt: skip
+    assert found('Unattended-Upgrade::Automatic-Reboot "false";\n').level is Level.PASS
+    absent = GITHUB.replace("installed unattended-upgrades", "config-files unattended-upgrades")
+    assert found(at_two, absent).level is Level.PASS
+    unknown = judge("unattended-reboots", site(), (machine.APT, Output(problem="apt-config is not installed")))
+    assert unknown.level is Level.SKIP

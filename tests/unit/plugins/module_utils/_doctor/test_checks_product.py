@@ -193,6 +193,19 @@ def test_units():
     assert judge("units", site(), (product.UNITS, out("b70-x.service loaded active running X\n"))).level is Level.PASS
 
 
+def test_a_restart_is_due_after_an_update_of_a_library():
+    assert judge("restarts", site(), (product.OUTDATED, {})).level is Level.PASS
+    zlib, expat = "/usr/lib/x86_64-linux-gnu/libz.so.1.3", "/usr/lib/x86_64-linux-gnu/libexpat.so.1.9.1"
+    services = {"b70-openai-frontdoor.service": [zlib], "b70-slot-main-big.service": [expat, zlib]}
+    found = judge("restarts", site(), (product.OUTDATED, services))
+    assert (found.level, found.summary) == (
+        Level.WARN,
+        f"a restart is due because of {expat} and 1 more: b70-openai-frontdoor.service, b70-slot-main-big.service",
+    )
+    assert found.evidence[0] == f"b70-openai-frontdoor.service uses {zlib}, which was replaced"
+    assert "recycle" in BY_ID["restarts"].fix
+
+
 ENGINE = {"unit": "b70-slot-main-big.service", "state": "active (running)", "healthy": True, "restarts": 0}
 INFO: dict[str, Any] = {
     "phase": "serving", "open": True, "reason": "", "engine": ENGINE, "enabled_units": [ENGINE["unit"]],

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._build.memory import Room
-from ansible_collections.arcpro.b70.plugins.module_utils._doctor import host, inside, report
+from ansible_collections.arcpro.b70.plugins.module_utils._doctor import bundle, host, inside, report
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import Command, Look, Output, Read
 from machine import assert_ends
 from unit.plugins.module_utils._doctor.hosts import SETTINGS, card, out, site
@@ -111,6 +111,31 @@ def test_the_kernel_is_asked_as_the_service_user():
         settings = {"cache_dirs": [str(closed), str(free)], "user": "nobody"}
         rows = host.HostEffects(site(account=nobody, wanted=[], settings=settings)).look(Look("cache-directories"))
     assert [bool(row["problem"]) for row in rows] == [True, False]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a checkout of another user")
+def test_programs_that_a_checkout_names_run_as_its_owner():
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        os.chmod(name, 0o755)
+        tree, seen = Path(name, "src"), Path(name, "seen")
+        tree.mkdir()
+        seen.touch()
+        seen.chmod(0o666)
+        git = ["git", "-C", str(tree), "-c", "user.name=x", "-c", "user.email=x@example.org"]
+        (tree / "file").write_text("one\n")
+        for words in (["init", "-q"], ["add", "file"], ["commit", "-qm", "one"],
+                      ["config", "filter.mine.clean", f"sh -c 'id -u > {seen}; cat'"]):  # fmt: skip
+            subprocess.run([*git, *words], check=True)
+        (tree / ".git/info/attributes").write_text("* filter=mine\n")
+        (tree / "file").write_text("two\n")
+        for path in (tree, *tree.rglob("*")):
+            os.chown(path, 65534, 65534, follow_symlinks=False)
+        effects = host.HostEffects(site())
+        asked = [item.probe for item in bundle.checkouts({f"{tree}/.git/HEAD": "r"})]
+        said = [effects.run(probe) for probe in asked if isinstance(probe, Command)]
+        assert [output.ok for output in said] == [True, True]
+        assert "+two" in said[1].out
+        assert seen.read_text() == "65534\n"
 
 
 def test_the_way_to_a_card_with_the_link_files_of_every_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

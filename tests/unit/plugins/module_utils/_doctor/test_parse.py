@@ -68,6 +68,17 @@ def test_settings_of_apt_with_lists():
     assert [value for name, value in found if name == "Unattended-Upgrade::Allowed-Origins::"][1].endswith("-security")
 
 
+def test_replaced_files_are_those_that_packages_install_and_not_what_a_process_makes_itself():
+    maps = captured("maps.txt")
+    assert {"/memfd:jit", "/dev/zero", "/SYSV00000000", "/i915", "/tmp/kernel-3f.so", "/mnt/cap/launcher.so"} < {
+        line.split(maxsplit=5)[5].removesuffix(" (deleted)") for line in maps.splitlines()
+    }
+    assert parse.replaced(maps) == ["/usr/local/lib/libz.so.1.2.13"]
+    data_only = "7f00-7f01 r--s 00000000 fe:00 77    /usr/lib/locale/locale-archive (deleted)\n"
+    assert parse.replaced(data_only) == []
+    assert parse.replaced("") == []
+
+
 def test_the_memory_of_a_card_and_a_choice():
     assert parse.memory_of_card(captured("vram-mm.txt")) == 34242297856
     assert parse.memory_of_card("visible_size: 32656MiB\n") == 0

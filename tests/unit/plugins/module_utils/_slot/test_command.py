@@ -308,3 +308,15 @@ def test_help_tells_the_exit_codes(capsys):
     text = capsys.readouterr().out
     assert all(word in text for word in ("list", "status", "switch", "stop", "verify", "recover", "history"))
     assert "4  locked" in text
+
+
+def test_who_may_not_read_the_profiles_is_told_how_to(monkeypatch, tmp_path, capsys):
+    def closed(*_given: object) -> None:
+        raise PermissionError(13, "Permission denied", "/etc/b70-vllm-slot/profiles")
+
+    monkeypatch.setattr(command, "execute", closed)
+    places = dict.fromkeys(("config_dir", "run_dir", "state_dir", "unit_dir"), str(tmp_path))
+    settings = {"slot": "main", "frontdoor_url": "http://127.0.0.1:8000", **places}
+    assert command.main(["status"], settings) == command.FAILED
+    said = capsys.readouterr().err
+    assert said == "b70ctl: /etc/b70-vllm-slot/profiles: Permission denied; use: sudo b70ctl status\n"

@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.processes import is_first
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import HostFault
 from unit.plugins.module_utils._slot.calls import host, switch
 from unit.plugins.module_utils._slot.fake_host import FakeHost, profile_data
 
@@ -67,12 +68,24 @@ def unrecorded(made: FakeHost) -> str:
     return "is not the one that was verified"
 
 
+class Unasked(dict[str, str]):
+    """The storage of a Podman that gives no answer."""
+
+    def get(self, key: str, _default: object = None) -> str:
+        raise HostFault(f"Podman does not tell whether this host has the image {key}")
+
+
+def not_told(made: FakeHost) -> str:
+    made.images = Unasked()
+    return "Podman does not tell"
+
+
 def without_podman(made: FakeHost) -> str:
     del made.texts[PurePosixPath("/usr/bin/podman")]
     return "/usr/bin/podman is missing"
 
 
-@pytest.mark.parametrize("spoil", [lost, replaced, unrecorded, without_podman])
+@pytest.mark.parametrize("spoil", [lost, replaced, unrecorded, not_told, without_podman])
 def test_an_image_that_is_not_right_is_refused_before_anything_is_stopped(served: FakeHost, spoil) -> None:
     words = spoil(served)
     starts = served.starts

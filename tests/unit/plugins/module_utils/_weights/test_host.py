@@ -170,6 +170,32 @@ def test_a_login_that_is_not_root_may_write_only_until_the_model_is_in_place(sou
     assert {path.stat().st_uid for path in (tmp_path / "m").rglob("*")} == {0}
 
 
+@pytest.mark.parametrize("begins", [True, False], ids=["prepare", "commit"])
+def test_a_link_of_the_downloads_user_leads_root_to_no_other_file(source, tmp_path, begins):
+    target, outside = tmp_path / "m", tmp_path / "outside"
+    outside.mkdir()
+    secret = outside / "shadow"
+    secret.write_text("root:x")
+    secret.chmod(0o600)
+    wanted = wanted_of(source)
+    staging = Path(host.prepare(str(target), wanted, UID)[0])
+    for name in wanted:
+        shutil.copy2(source / name, staging / name)
+    os.mkfifo(staging / "pipe")
+    for link, leads in ((".config.json.part", secret), ("more.json", secret), ("folder", outside)):
+        (staging / link).symlink_to(leads)
+    before = secret.stat()
+    if begins:
+        host.prepare(str(target), wanted, 65534)
+        assert sorted(host.scan(str(staging))) == sorted(wanted)
+    else:
+        host.commit(str(target), wanted, SOURCE)
+        assert sorted(host.scan(str(target))) == sorted(wanted)
+    assert not [path for folder in (staging, target) for path in folder.rglob("*") if path.is_symlink()]
+    assert secret.stat() == before
+    assert [path.name for path in outside.iterdir()] == ["shadow"]
+
+
 def test_links_are_followed(source, tmp_path):
     (source / "model.safetensors").rename(tmp_path / "blob")
     (source / "model.safetensors").symlink_to(tmp_path / "blob")

@@ -416,12 +416,23 @@ class Exchange:
         return self._target.slot.state.backend_timeout_s
 
     def expire(self, now: float) -> None:
-        """Give up if the engine has been silent for too long; a request that waits for permits has its own timer."""
+        """Give up if the engine has been silent for too long; a request that waits for permits has its own timer.
+
+        An engine that is taken for hung is not waited for by a request that has not had any of its answer.
+        """
         limit_s = self._limit_s
         waits = self._permit is not None and self._permit.waiting
-        if waits or self._paused or now - self._last_activity <= limit_s:
+        if waits or self._paused:
             return
-        refusal = Refusal(504, "engine_timeout", f"the engine sent nothing for {limit_s:g} s")
+        begun = self._response is not None and not self._awaits_first
+        hung_s = None if begun or self._replica is None else self._replica.probe.hung_s
+        if hung_s is not None:
+            words = f"the engine has sent nothing to anybody for {hung_s:.0f} s and is taken for hung"
+        elif now - self._last_activity > limit_s:
+            words = f"the engine sent nothing for {limit_s:g} s"
+        else:
+            return
+        refusal = Refusal(504, "engine_timeout", words)
         self._give_up(refusal, UPSTREAM_TIMEOUT, UPSTREAM_TIMEOUT)
 
     def interrupt(self, refusal: Refusal) -> None:

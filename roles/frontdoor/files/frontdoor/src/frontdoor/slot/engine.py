@@ -109,6 +109,11 @@ class Probe(_Asker):
         """For how long an engine that accepts connections has sent nothing; None while it is not known to be silent."""
         return None if self._silent_since is None else self._clock() - self._silent_since
 
+    @property
+    def hung_s(self) -> float | None:
+        """The same of an engine that is taken for hung; None of any other."""
+        return self.silent_s if self._health.reachable is False else None
+
     def run(self) -> None:
         """Ask, unless the engine is well, or the last question is still open."""
         heard = self._heard()
