@@ -66,7 +66,7 @@ PAIRS = (
         "7.0",
         "70.65",
         "contradictory",
-        "Intel's own releases of the driver are validated with it, but one owner reports trouble (a B60, kernel 7.0.14)",
+        "Intel's own releases of the driver are validated with it; one owner reports trouble (B60, kernel 7.0.14)",
         OMIX_MATRIX,
     ),
     Pair(
@@ -187,7 +187,9 @@ def offered(file: str, kernel: str, cards: int) -> bool:
     return bool(file) and judge_pair(kernel, file, cards=cards).verdict != "bad"
 
 
-def _firmware(card: Mapping[str, Any], system: Mapping[str, Any], accepted: Sequence[str], cards: int) -> tuple[str, str]:
+def _firmware(
+    card: Mapping[str, Any], system: Mapping[str, Any], accepted: Sequence[str], cards: int
+) -> tuple[str, str]:
     """(problem, note) for the firmware of a bound card. At most one of them is not empty."""
     kernel, version, wanted = (
         str(source.get(key) or "") for source, key in ((system, "kernel"), (card, "guc"), (card, "guc_wanted"))
@@ -235,7 +237,9 @@ def judge_cards(
     """
     kernel = str(system.get("kernel") or "")
     series = judge_kernel(kernel)
-    notes = [] if series.verdict in ("good", "usable") else [f"The kernel is {kernel}: {series.reason}."]
+    driven = any(card.get("driver") == DRIVER for card in cards)
+    told = series.verdict == "bad" or (series.verdict == "unknown" and driven)
+    notes = [f"The kernel is {kernel}: {series.reason}."] if told else []
     problems = []
     for card in cards:
         if card.get("driver") != DRIVER:
@@ -269,13 +273,11 @@ def outlook(host: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
     """
     system, cards, others = host["system"], host["cards"], host.get("other_cards") or []
     problems, notes = judge_cards(cards, system, settings["accepted"])
-    said = [
-        f"{system.get('name') or system.get('id')}, kernel {system.get('kernel')}, with "
-        f"{', '.join(named(card) for card in cards) or 'no Arc Pro B70'}."
-    ]
+    here = ", ".join(named(card) for card in cards) or "no Arc Pro B70"
+    said = [f"{system.get('name') or system.get('id')}, kernel {system.get('kernel')}, with {here}."]
     said += [
-        f"An {card['model']} at {card['address']} is left out: profiles are for the B70. Masks count it all the same, as "
-        f"card {card['number']}."
+        f"An {card['model']} at {card['address']} is left out: profiles are for the B70. Masks count it all the "
+        f"same, as card {card['number']}."
         for card in others
     ]
     this = f"{system.get('id')} {system.get('version')}"

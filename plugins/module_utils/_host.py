@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ._doctor.parse import guc_of, guc_versions
+from ._doctor.parse import guc_of, guc_versions, guc_wanted
 from ._slot import power
 from ._slot.kinds.table import kind_of_engine
 
@@ -123,11 +123,12 @@ def guc_version(debug: Path, names: Iterable[str]) -> tuple[str, str]:
 
 def guc_from_log(cards: Iterable[Mapping[str, Any]], log: str) -> list[dict[str, Any]]:
     """`cards` with the versions that the kernel's log names where the debug files did not say."""
-    loaded = guc_versions(log)
+    loaded, wanted = guc_versions(log), guc_wanted(log)
     filled = []
     for card in cards:
-        found, wanted = loaded.get(card["address"], ("", "")) if card["driver"] else ("", "")
-        filled.append({**card, "guc": card["guc"] or found, "guc_wanted": card.get("guc_wanted") or wanted})
+        address = card["address"] if card["driver"] else ""
+        guc, asked = card["guc"] or loaded.get(address, ""), card.get("guc_wanted") or wanted.get(address, "")
+        filled.append({**card, "guc": guc, "guc_wanted": asked})
     return filled
 
 

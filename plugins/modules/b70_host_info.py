@@ -171,7 +171,7 @@ system:
       description: Release of the running kernel.
       type: str
     guc_file:
-      description: Version of the GuC firmware in C(/lib/firmware/updates), which the next boot loads. Empty without one.
+      description: Version of the GuC firmware in C(/lib/firmware/updates), which the next boot loads, or empty.
       type: str
       sample: 70.65.0
     kernel_arguments:
@@ -230,7 +230,7 @@ cards:
       type: str
       sample: /dev/dri/renderD128
 other_cards:
-  description: The other cards of the family, such as an Arc Pro B60, in the form of RV(cards). No profile is made for them.
+  description: The other cards of the family, such as an Arc Pro B60, in the form of RV(cards). No profile is for them.
   returned: always
   type: list
   elements: dict

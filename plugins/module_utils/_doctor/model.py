@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from .._slot.kinds.kind import Kind
 from .._host import named
+from .._slot.kinds.kind import Kind
 from .._slot.kinds.table import DEFAULT, kind_of_engine
 
 SHOWN_EVIDENCE = 12
@@ -140,9 +140,9 @@ class Answers:
 class Site:
     """The facts about the host before any check, and the operator's settings.
 
-    `cards`: as of `_host.cards`. `others`: as of `_host.other_cards`. `stacks`: as of `_host.stacks`. `wanted`: resolved profiles that are served, boot, or
-    were named. `serving`: the profile that the state file says is served, verified. `manifests`: stack manifests by
-    name. `account`: as of `_host.account_facts`. `settings`: the module's parameters.
+    `cards`: as of `_host.cards`. `others`: as of `_host.other_cards`. `stacks`: as of `_host.stacks`. `wanted`: resolved
+    profiles that are served, boot, or were named. `serving`: the profile that the state file says is served, verified.
+    `manifests`: stack manifests by name. `account`: as of `_host.account_facts`. `settings`: the module's parameters.
     """
 
     settings: Mapping[str, Any]

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from .._slot.model.liveness import FAULT, LOST
 from .._slot.power import B70, MODELS
 
-_SYCL = re.compile(r"^\[(\w+):(\w+)(?::\d+)?\]\s*(?:\[\w+:\d+\])?\s*(.*)$")
+_SYCL = re.compile(r"^\[(\w+):(\w+)\]\s*(?:\[\w+:\d+\])?\s*(.*)$")
 _ROW = re.compile(r"^\|\s*([\d/]*)\s*\|(?:[^|]*\|)??\s*(.*?)\s*\|$")
 _BOOT = re.compile(
     r"^\s*(-?\d+)\s+([0-9a-f]{32})\s+\w{3} (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC\s*(?:—|\s)\s*"
@@ -217,12 +217,21 @@ def guc_of(text: str) -> tuple[str, str]:
     return found, wanted
 
 
-def guc_versions(text: str) -> dict[str, tuple[str, str]]:
-    """PCI address -> (loaded, wanted) version of the GuC firmware, from the kernel log."""
+def _guc_by_card(text: str) -> dict[str, tuple[str, str]]:
     lines: dict[str, list[str]] = {}
     for match in _XE_GUC.finditer(text):
         lines.setdefault(match[1], []).append(match[2])
-    return {address: versions for address, said in lines.items() if any(versions := guc_of("\n".join(said)))}
+    return {address: guc_of("\n".join(said)) for address, said in lines.items()}
+
+
+def guc_versions(text: str) -> dict[str, str]:
+    """PCI address -> version of the loaded GuC firmware, from the kernel log."""
+    return {address: found for address, (found, _wanted) in _guc_by_card(text).items() if found}
+
+
+def guc_wanted(text: str) -> dict[str, str]:
+    """PCI address -> version of the GuC firmware that the kernel asks for, where its log says so."""
+    return {address: wanted for address, (_found, wanted) in _guc_by_card(text).items() if wanted}
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,8 @@ def against_models(profile: Profile, others: Sequence[Mapping[str, Any]], *, dea
     named = [card for card in others if dealt or card["number"] in (profile["engine"]["devices"] or [])]
     where = "b70_slots" if dealt else "engine.devices"
     return [
-        f"{profile['name']} would use card {card['number']} ({where}), which is an {card['model']} at {card['address']}: "
-        "name B70 cards only."
+        f"{profile['name']} would use card {card['number']} ({where}), which is an {card['model']} at "
+        f"{card['address']}: name B70 cards only."
         for card in named
         if profile["cards"]
     ]

@@ -110,8 +110,9 @@ def tree(
 ) -> None:
     """Make `root` anew as /sys of a host with `count` cards, as far as cards are concerned.
 
-    `others` has the PCI device ids of cards that are no B70, by number. `driver` is what is bound to them (empty: nothing, so there are no device files either); `complex_name` is a PCI
-    root that this machine has below /sys/devices.
+    `others` has the PCI device ids of cards that are no B70, by number. `driver` is what is bound to them (empty:
+    nothing, so there are no device files either); `complex_name` is a PCI root that this machine has below
+    /sys/devices.
     """
     if not 0 <= count <= len(BUSES):
         raise LabError(f"a host has room for {len(BUSES)} cards, not for {count}")

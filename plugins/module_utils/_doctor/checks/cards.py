@@ -47,7 +47,9 @@ def masks(profile: Mapping[str, Any]) -> Iterator[str]:
 
 def topology(site: Site, answers: Answers) -> Finding:
     have, want = len(site.cards), site.cards_wanted
-    lines = [f"{named(card)}: NUMA node {'-' if card['numa_node'] is None else card['numa_node']}" for card in site.cards]
+    lines = [
+        f"{named(card)}: NUMA node {'-' if card['numa_node'] is None else card['numa_node']}" for card in site.cards
+    ]
     lines += [f"{named(card)}: profiles are for the B70" for card in site.others]
     if have < want:
         who = next((p["name"] for p in site.wanted if cards_needed(p) == want), "")
@@ -99,7 +101,7 @@ def kernel(site: Site, answers: Answers) -> Finding:
 
 
 def firmware(site: Site, answers: Answers) -> Finding:
-    """By the pair of firmware and kernel, with what the kernel wanted."""
+    """By the pair of firmware and kernel, with what the kernel wanted. The cards' own firmware (IFWI) is only told."""
     running = str(site.system.get("kernel") or "")
     cards = guc_from_log(site.cards, answers.output(kernel_log(0)).out)
     if not any(card["guc"] for card in cards):
@@ -111,13 +113,18 @@ def firmware(site: Site, answers: Answers) -> Finding:
     said = {
         run: f"GuC {run[0] or 'unknown'}{f' (wanted {run[1]})' if run[1] not in ('', run[0]) else ''}" for run in pairs
     }
-    lines = [f"{card['address']}: {said[card['guc'], card['guc_wanted']]}" for card in cards]
+    lines = [f"{card['address']}: GuC {card['guc'] or 'unknown'}" for card in cards]
     lines += [f"{said[run]} under the kernel {running}: {pair.verdict}: {pair.reason}" for run, pair in pairs.items()]
+    asked = [answers.output(command) for command in xpu_smi(site, "discovery")]
+    for address, output in zip(site.addresses, asked, strict=True):
+        unknown = f"unknown: {output.problem or 'xpu-smi does not tell it'}"
+        lines.append(f"{address}: IFWI {firmware_of_card(output.out) or unknown}")
     bad = [run for run, pair in pairs.items() if _gpu_driver.refused(pair, run[0], site.settings["guc_accepted"])]
     if bad:
+        versions = ", ".join(run[0] for run in bad)
         return failed(
-            f"GuC firmware {', '.join(run[0] for run in bad)} under the kernel {running} is known to be bad on these cards",
-            *lines, fix=_gpu_driver.remedy(running, bad[0][0], len(cards)), source=pairs[bad[0]].source,
+            f"GuC firmware {versions} under the kernel {running} is known to be bad on these cards", *lines,
+            fix=_gpu_driver.remedy(running, bad[0][0], len(cards)), source=pairs[bad[0]].source,
         )  # fmt: skip
     for run, pair in pairs.items():
         if pair.verdict != "good":
@@ -173,11 +180,10 @@ def ecc(site: Site, answers: Answers) -> Finding:
     states = [memory_ecc(output.out) for output in outputs]
     files = {path.split("/")[5]: memory_of_card(text) for path, text in answers.texts(vram_files(site)).items()}
     sizes = [files.get(address, 0) for address in site.addresses]
-    lines = [
-        f"{address}: {' -> '.join(state) if state else 'unknown to xpu-smi'}"
-        + (f", the driver manages {size // 2**20} MiB" if size else "")
-        for address, state, size in zip(site.addresses, states, sizes, strict=True)
-    ]
+    lines = []
+    for address, state, size in zip(site.addresses, states, sizes, strict=True):
+        told = ([" -> ".join(state)] if state else []) + ([f"the driver manages {size // 2**20} MiB"] if size else [])
+        lines.append(f"{address}: {', '.join(told) or 'unknown'}")
     small = [address for address, size in zip(site.addresses, sizes, strict=True) if 0 < size < WHOLE_MEMORY_BYTES]
     unknown = [
         address for address, state, size in zip(site.addresses, states, sizes, strict=True) if not (state or size)
@@ -190,7 +196,7 @@ def ecc(site: Site, answers: Answers) -> Finding:
         return warned(
             f"{len(small)} of {len(site.cards)} cards have less than 30 GiB of memory, as they do with ECC on", *lines
         )
-    if len(unknown) == len(site.cards):
+    if unknown and not known:
         why = next((output.why() for output in outputs if not output.ok), "it is not told (N/A, or no such section)")
         return skipped(f"xpu-smi config does not report ECC: {why}")
     if len(known) > 1:
@@ -202,18 +208,6 @@ def ecc(site: Site, answers: Answers) -> Finding:
     if not known:
         return passed("the cards have their full memory, so ECC is off", *lines)
     return passed("ECC is off: all 32 GB are available", *lines)
-
-
-def own_firmware(site: Site, answers: Answers) -> Finding:
-    outputs = [answers.output(command) for command in xpu_smi(site, "discovery")]
-    told = [firmware_of_card(output.out) for output in outputs]
-    lines = [f"{address}: {version or 'unknown'}" for address, version in zip(site.addresses, told, strict=True)]
-    if not any(told):
-        why = next((output.why() for output in outputs if not output.ok), "it names no GFX Firmware Version")
-        return skipped(f"xpu-smi discovery does not report the cards' own firmware: {why}")
-    if len(set(told)) > 1:
-        return warned("the cards have different firmware of their own (IFWI)", *lines)
-    return passed(f"IFWI {told[0]}", *lines)
 
 
 def cap_files(site: Site) -> Read:
@@ -270,7 +264,7 @@ CHECKS = (
         "Under some pairs of firmware and kernel, a card's engines reset under load and the card does not recover. "
         "A pair that nobody has reported is unknown.",
         "See the pairs in docs/installing.md. Serve an unknown one under load for hours, and send in the report.",
-        lambda site: (kernel_log(0),), firmware, needs_cards=True, captured_only=True,
+        lambda site: (kernel_log(0), *xpu_smi(site, "discovery")), firmware, needs_cards=True, captured_only=True,
     ),
     Check(
         "device-nodes", "cards", "render nodes, and whether the service user can open them",
@@ -289,12 +283,6 @@ CHECKS = (
         "The shipped profiles were measured with ECC off; with ECC on, their models and contexts do not fit.",
         "Stop every engine, xpu-smi config -d N --memoryecc 0 for every card, reboot; or choose smaller settings.",
         lambda site: (*xpu_smi(site, "config"), vram_files(site)), ecc, needs_cards=True, captured_only=True,
-    ),
-    Check(
-        "card-firmware", "cards", "the cards' own firmware (IFWI)",
-        "Intel validates a release of the driver with one version (OMIX 0.4.0: 775); reports of faults need it.",
-        "Nothing is known to be wrong with a version. Tell it when you report a fault (report.yml collects it).",
-        lambda site: xpu_smi(site, "discovery"), own_firmware, needs_cards=True, captured_only=True,
     ),
     Check(
         "power-cap", "cards", "the power cap of every card",
