@@ -140,7 +140,7 @@ class Answers:
 class Site:
     """The facts about the host before any check, and the operator's settings.
 
-    `cards`: as of `_host.cards`. `others`: as of `_host.other_cards`. `stacks`: as of `_host.stacks`. `wanted`: resolved
+    `cards`, `others`: as of `_host.cards` and `_host.other_cards`. `stacks`: as of `_host.stacks`. `wanted`: resolved
     profiles that are served, boot, or were named. `serving`: the profile that the state file says is served, verified.
     `manifests`: stack manifests by name. `account`: as of `_host.account_facts`. `settings`: the module's parameters.
     """
