@@ -103,8 +103,8 @@ def window(site: Site, answers: Answers) -> Finding:
             small.append(address)
     if small:
         return failed(
-            f"{len(small)} of {len(site.cards)} cards show the host only a part of their memory: Level Zero refuses such a "
-            "card, and no engine starts on it",
+            f"{len(small)} of {len(site.cards)} cards show the host only a part of their memory: Level Zero refuses "
+            "them, and no engine starts on them",
             *lines,
         )
     if hidden:

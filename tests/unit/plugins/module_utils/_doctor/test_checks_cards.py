@@ -219,7 +219,7 @@ def test_a_window_that_is_smaller_than_the_memory_of_its_card_fails():
     whole, small = captured("resource.txt"), captured("resource-small.txt")
     found = bar(whole, small)
     assert (found.level, found.evidence) == (Level.FAIL, (f"{A}: BAR 2 is 32768 MiB", f"{B}: BAR 2 is 256 MiB"))
-    assert "no engine starts on it" in found.summary
+    assert "no engine starts on them" in found.summary
     half = whole.replace("0x00003807ffffffff", "0x00003803ffffffff")
     assert (bar(half).level, bar(half).evidence) == (Level.FAIL, (f"{A}: BAR 2 is 16384 MiB",))
     none = whole.replace("0x0000380000000000 0x00003807ffffffff 0x000000000014220c", "0x0 0x0 0x0")
