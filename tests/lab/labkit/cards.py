@@ -123,8 +123,8 @@ def tree(
     for number in range(count):
         way = ["0000:00:1b." + str(number), f"0000:{BUSES[number] - 2:02x}:00.0", f"0000:{BUSES[number] - 1:02x}:01.0"]
         at = root / "devices" / complex_name
-        kinds = (_bridge("0xa74d", _SLOT), _bridge("0xe2ff", _SLOT), _bridge("0xe2f0", _INNER))
-        kinds += (_card(number, driver, others.get(number, "0xe223")),)
+        card = _card(number, driver, others.get(number, "0xe223"))
+        kinds = (_bridge("0xa74d", _SLOT), _bridge("0xe2ff", _SLOT), _bridge("0xe2f0", _INNER), card)
         for name, files in zip([*way, address(number)], kinds, strict=True):
             at = at / name
             _write(at, files)
