@@ -111,6 +111,7 @@ docs: venv ## write the tables in READMEs and docs from their data
 	@python tests/tools/role_docs.py
 	python tests/tools/model_table.py
 	python tests/tools/doctor_docs.py
+	python tests/tools/pair_docs.py
 	python tests/tools/code_docs.py
 	python tests/tools/dashboards.py
 

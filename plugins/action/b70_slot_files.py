@@ -54,18 +54,20 @@ class ActionModule(ActionBase):
         settings = {**plain(given["settings"]), **{key: given[key] for key in SHARED}, "stacks": stacks}
         needed = asks_for_cards(profiles)
         if settings.get("cards") in (None, "") and (needed or any(map(may_have_sides, profiles.values()))):
-            settings["cards"] = self._cards(variables, needed=needed)
+            settings |= self._cards(variables, needed=needed)
         try:
             return render_slot(profiles, plain(settings))
         except ValueError as error:
             raise AnsibleActionFail(f"b70_slot_files: {error}") from error
 
-    def _cards(self, variables: dict[str, Any], *, needed: bool) -> int | None:
-        """Return how many cards the host has; None where it does not tell, and that is not needed."""
+    def _cards(self, variables: dict[str, Any], *, needed: bool) -> dict[str, Any]:
+        """Return the settings `cards` and `mixed` of the host; none where it does not tell, and that is not needed."""
         found = self._execute_module(module_name=HOST_INFO, module_args={}, task_vars=variables)
         if found.get("failed") or "cards" not in found:
             if not needed:
-                return None
+                return {}
             why = f"the cards of the host could not be counted ({found.get('msg')}); set slot_cards for it"
             raise AnsibleActionFail(f"b70_slot_files: {why}")
-        return len(found["cards"])
+        cards = found["cards"]
+        mixed = [card["number"] for card in cards] if cards and found.get("other_cards") else None
+        return {"cards": len(cards), "mixed": mixed}

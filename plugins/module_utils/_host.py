@@ -19,13 +19,16 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ._doctor.parse import guc_versions, replaced
+from ._doctor.parse import guc_of, guc_versions, guc_wanted, replaced
+from ._slot import power
 from ._slot.host.processes import ProcTable, unit_of
 from ._slot.kinds.table import kind_of_engine
 from ._slot.words.types import Holder, HostFault
 
-# PCI vendor and device of the Arc Pro B70.
-B70_PCI_ID = ("0x8086", "0xe223")
+# A file that takes the place of the distribution's firmware, and where its version stands (CSS header of the kernel's
+# xe_uc_fw_abi.h): one byte each for patch, minor and major.
+GUC_FILE = "lib/firmware/updates/xe/bmg_guc_70.bin"
+_GUC_VERSION_AT = 64
 
 # The oldest release of each system that the roles are written for.
 OLDEST_SYSTEM = {"debian": "12", "ubuntu": "24.04"}
@@ -68,25 +71,28 @@ def _names(folder: Path, pattern: str) -> list[str]:
     return sorted(entry.name for entry in folder.glob(pattern)) if folder.is_dir() else []
 
 
-def cards(sysfs: Path) -> list[dict[str, Any]]:
-    """The B70 cards of all PCI domains, in the order of their addresses.
+def family(sysfs: Path) -> list[dict[str, Any]]:
+    """The cards of the family (Battlemage) of all PCI domains, in the order of their addresses.
 
-    Each has `address` (domain:bus:device.function), `driver` (bound kernel driver, or empty), `guc` (version of the
-    firmware that it runs, or empty), `numa_node` (null where the kernel names none), `card_node` and `render_node`
-    (device paths, null while no driver is bound).
+    Each has `number` (as masks, xpu-smi and Level Zero count: all cards of the family together), `model`, `address`
+    (domain:bus:device.function), `driver` (bound kernel driver, or empty), `guc` and `guc_wanted` (version of the
+    firmware that it runs and that its kernel asks for, or empty), `numa_node` (null where the kernel names none),
+    `card_node` and `render_node` (device paths, null while no driver is bound).
     """
     found = []
-    for device in sorted((sysfs / "bus/pci/devices").glob("*"), key=lambda entry: _address_key(entry.name)):
-        if (_read(device / "vendor").lower(), _read(device / "device").lower()) != B70_PCI_ID:
-            continue
+    for number, (device, model) in enumerate(power.devices(sysfs)):
         driver = device / "driver"
         numa_node = _read(device / "numa_node")
         nodes = {kind: _names(device / "drm", f"{kind}[0-9]*") for kind in ("card", "renderD")}
+        guc, wanted = guc_version(sysfs / "kernel/debug/dri", [device.name, *nodes["card"], *nodes["renderD"]])
         found.append(
             {
+                "number": number,
+                "model": model,
                 "address": device.name,
                 "driver": os.path.basename(os.path.realpath(driver)) if driver.exists() else "",
-                "guc": guc_version(sysfs / "kernel/debug/dri", [device.name, *nodes["card"], *nodes["renderD"]]),
+                "guc": guc,
+                "guc_wanted": wanted,
                 "numa_node": int(numa_node) if numa_node.isdigit() else None,
                 "card_node": f"/dev/dri/{nodes['card'][0]}" if nodes["card"] else None,
                 "render_node": f"/dev/dri/{nodes['renderD'][0]}" if nodes["renderD"] else None,
@@ -95,27 +101,56 @@ def cards(sysfs: Path) -> list[dict[str, Any]]:
     return found
 
 
-def guc_version(debug: Path, names: Iterable[str]) -> str:
-    """The version of the GuC firmware of one card, from the debug files below `debug`; empty where they do not say.
+def cards(sysfs: Path) -> list[dict[str, Any]]:
+    """The B70 cards of `family`."""
+    return [card for card in family(sysfs) if card["model"] == power.B70]
+
+
+def other_cards(sysfs: Path) -> list[dict[str, Any]]:
+    """The cards of `family` that are no B70."""
+    return [card for card in family(sysfs) if card["model"] != power.B70]
+
+
+def named(card: Mapping[str, Any]) -> str:
+    """A card in words, such as `card 0, Arc Pro B60 at 0000:18:00.0`."""
+    number = "" if card.get("number") is None else f"card {card['number']}, "
+    return f"{number}{card.get('model') or power.B70} at {card['address']}"
+
+
+def guc_version(debug: Path, names: Iterable[str]) -> tuple[str, str]:
+    """(found, wanted) of the GuC firmware of one card, from the debug files below `debug`; empty where they do not say.
 
     `names` are the card's address and nodes; kernels name a card's folder by its address or by a node's number.
     """
     for name in names:
         folder = debug / re.sub(r"^(card|renderD)", "", name)
         for place in ("gt0", "tile0/gt0"):
-            # xe writes `found release version 70.65.0`, older kernels and i915 `version: wanted 70.5.1, found 70.5.1`.
-            text = _read(folder / place / "uc/guc_info")
-            if match := re.search(r"\bfound (?:release version )?([1-9]\d*\.\d+\.\d+)", text):
-                return match[1]
-    return ""
+            found, wanted = guc_of(_read(folder / place / "uc/guc_info"))
+            if found:
+                return found, wanted
+    return "", ""
 
 
 def guc_from_log(cards: Iterable[Mapping[str, Any]], log: str) -> list[dict[str, Any]]:
-    """`cards` with the version that the kernel's log names where the debug files did not say."""
-    loaded = guc_versions(log)
-    return [
-        {**card, "guc": card["guc"] or (loaded.get(card["address"], "") if card["driver"] else "")} for card in cards
-    ]
+    """`cards` with the versions that the kernel's log names where the debug files did not say."""
+    loaded, wanted = guc_versions(log), guc_wanted(log)
+    filled = []
+    for card in cards:
+        address = card["address"] if card["driver"] else ""
+        guc, asked = card["guc"] or loaded.get(address, ""), card.get("guc_wanted") or wanted.get(address, "")
+        filled.append({**card, "guc": guc, "guc_wanted": asked})
+    return filled
+
+
+def guc_of_file(path: Path) -> str:
+    """The version of a file of GuC firmware, such as `70.65.0`; empty where it is absent or no such file."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_GUC_VERSION_AT + 4)
+    except OSError:
+        return ""
+    patch, minor, major = head[_GUC_VERSION_AT : _GUC_VERSION_AT + 3] if len(head) == _GUC_VERSION_AT + 4 else (0, 0, 0)
+    return f"{major}.{minor}.{patch}" if major else ""
 
 
 def kernel_packages(table: Mapping[str, Any], system: Mapping[str, Any], has_cards: bool) -> list[str]:
@@ -127,11 +162,6 @@ def kernel_packages(table: Mapping[str, Any], system: Mapping[str, Any], has_car
     if not has_cards or not entry or version_key(system["kernel"]) >= version_key(entry["oldest"]):
         return []
     return list(entry["packages"])
-
-
-def _address_key(address: str) -> tuple[int, ...]:
-    parts = re.split(r"[:.]", address)
-    return tuple(int(part, 16) for part in parts) if all(re.fullmatch(r"[0-9a-fA-F]+", part) for part in parts) else ()
 
 
 def render_nodes(sysfs: Path) -> list[str]:
@@ -248,12 +278,15 @@ def packages_missing(wanted: Iterable[str], dpkg_output: str) -> list[str]:
 
 
 def restart_reasons(
-    kernels_missing: Iterable[str], wanted_arguments: Iterable[str], system: Mapping[str, Any]
+    kernels_missing: Iterable[str],
+    wanted_arguments: Iterable[str],
+    system: Mapping[str, Any],
+    cards: Iterable[Mapping[str, Any]] = (),
 ) -> list[str]:
     """Why the host needs a restart; empty where it needs none.
 
     `kernels_missing` are packages with a kernel that are wanted and not installed. `system` has `kernel`,
-    `kernel_arguments` and `next_kernel`, which may be None.
+    `kernel_arguments`, `next_kernel`, which may be None, and `guc_file`, the version of the firmware in GUC_FILE.
     """
     lacking = [one for one in wanted_arguments if one not in system["kernel_arguments"]]
     reasons = [f"the running kernel was not given {' '.join(lacking)}"] if lacking else []
@@ -261,6 +294,9 @@ def restart_reasons(
         reasons.append(f"a kernel is installed with {', '.join(kernels)}")
     if system["next_kernel"] not in (None, "", system["kernel"]):
         reasons.append(f"the next boot uses the kernel {system['next_kernel']}")
+    file = system.get("guc_file")
+    if runs := sorted({str(card["guc"]) for card in cards if file and card.get("guc") not in ("", None, file)}):
+        reasons.append(f"the next boot loads the GuC firmware {file} from /{GUC_FILE} in place of {', '.join(runs)}")
     return reasons
 
 

@@ -161,6 +161,7 @@ summary:
 import os
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -169,6 +170,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.arcpro.b70.plugins.module_utils import _host, _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import bench_torch, host, network, plan, verdicts
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.nodes import parse_group
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import MASK
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Layout
 
 
@@ -178,9 +180,16 @@ def source_of_script() -> str:
     return str(loader.get_source(bench_torch.__name__))
 
 
+def _mask(cards: Sequence[Mapping[str, Any]], sysfs: Path) -> dict[str, str]:
+    """The variable that leaves benchmarks the B70 cards, on a host with cards of other models beside them."""
+    return {MASK: ",".join(str(card["number"]) for card in cards)} if _host.other_cards(sysfs) and cards else {}
+
+
 def measure(wanted: dict[str, Any], check_mode: bool, folder: str) -> dict[str, Any]:
     reference = verdicts.reference_of(wanted["reference"]) if wanted["reference"] else {}
-    cards = len(_host.cards(Path("/sys")))
+    sysfs = Path("/sys")
+    b70 = _host.cards(sysfs)
+    cards = len(b70)
     device = "xpu" if cards else "cpu"
     script = os.path.join(folder, "bench_torch.py")
     Path(script).write_text(source_of_script(), encoding="utf-8")
@@ -193,7 +202,7 @@ def measure(wanted: dict[str, Any], check_mode: bool, folder: str) -> dict[str, 
     if not wanted["while_served"] and not check_mode:
         host.check_free()
     file = wanted["environment_file"]
-    environment = {**(host.variables(file) if file else {}), **wanted["environment"]}
+    environment = {**(host.variables(file) if file else {}), **_mask(b70, sysfs), **wanted["environment"]}
     rows: list[dict[str, Any]] = []
     for bench in benches:
         if check_mode:

@@ -10,7 +10,7 @@ module: b70_gpu_driver_info
 short_description: Check the driver of a host's cards
 version_added: 0.2.0
 description:
-  - Reports whether the kernel's C(xe) drives every card, and whether the card's GuC firmware is known to work.
+  - Reports whether the kernel's C(xe) drives every card, and what is known of its GuC firmware under this kernel.
   - Reports driver packages and repositories that do not belong to O(source).
   - Changes nothing.
 author:
@@ -24,15 +24,23 @@ options:
     type: str
     required: true
     choices: [omix, github, ppa]
-  cards:
-    description: The cards, as M(arcpro.b70.b70_host_info) returns them.
+  host:
+    description: The host, as M(arcpro.b70.b70_host_info) returns it.
+    type: dict
+    required: true
+  suites:
+    description: The systems (ID and VERSION_ID of os-release) that the source has packages for.
     type: list
-    elements: dict
+    elements: str
     default: []
-  system:
-    description: The system, as M(arcpro.b70.b70_host_info) returns it.
+  guc_file:
+    description: The file of GuC firmware that may replace a refused one. Only its C(version) matters here.
     type: dict
     default: {}
+  reboot:
+    description: Whether the play may restart the host. RV(outlook) says so.
+    type: bool
+    default: false
   guc_accepted:
     description: Known bad versions of GuC that are accepted. C(70.58) stands for all versions that start with it.
     type: list
@@ -60,8 +68,7 @@ EXAMPLES = r"""
 - name: Judge what drives its cards
   arcpro.b70.b70_gpu_driver_info:
     source: omix
-    cards: "{{ host.cards }}"
-    system: "{{ host.system }}"
+    host: "{{ host }}"
   register: driver
 """
 
@@ -73,6 +80,16 @@ card_problems:
   elements: str
 notes:
   description: Notes for the operator on the cards' firmware.
+  returned: always
+  type: list
+  elements: str
+firmware:
+  description: Version of O(guc_file), if it is to replace the firmware of the cards. Otherwise empty.
+  returned: always
+  type: str
+  sample: "70.65"
+outlook:
+  description: What the owner of the host has to know before anything is changed, one sentence each.
   returned: always
   type: list
   elements: str
@@ -100,8 +117,10 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "source": {"type": "str", "required": True, "choices": list(_gpu_driver.SOURCES)},
-            "cards": {"type": "list", "elements": "dict", "default": []},
-            "system": {"type": "dict", "default": {}},
+            "host": {"type": "dict", "required": True},
+            "suites": strings,
+            "guc_file": {"type": "dict", "default": {}},
+            "reboot": {"type": "bool", "default": False},
             "guc_accepted": strings,
             "remove_others": {"type": "bool", "default": False},
             "own_file": {"type": "path", "default": "/etc/apt/sources.list.d/b70-gpu-driver.sources"},
@@ -114,11 +133,16 @@ def main() -> None:
     installed = _apt.installed_versions(output)
     apt_dir = Path(params["apt_dir"])
     entries = _apt.entries(_files.texts(_apt.source_files(apt_dir, apt_dir / "sources.list.d")))
-    problems, notes = _gpu_driver.judge_cards(params["cards"], params["system"], params["guc_accepted"])
+    host, offer, accepted = params["host"], params["guc_file"], params["guc_accepted"]
+    problems, notes = _gpu_driver.judge_cards(host["cards"], host["system"], accepted)
     module.exit_json(
         changed=False,
         card_problems=problems,
         notes=notes,
+        firmware=_gpu_driver.firmware_to_install(host, offer, accepted),
+        outlook=_gpu_driver.outlook(
+            host, {"suites": params["suites"], "offer": offer, "accepted": accepted, "reboot": params["reboot"]}
+        ),
         package_problems=_gpu_driver.problems(
             installed, entries, params["source"], params["own_file"], params["remove_others"]
         ),

@@ -182,6 +182,10 @@ system:
     kernel:
       description: Release of the running kernel.
       type: str
+    guc_file:
+      description: Version of the GuC firmware in C(/lib/firmware/updates), which the next boot loads, or empty.
+      type: str
+      sample: 70.65.0
     kernel_arguments:
       description: The command line of the running kernel.
       type: list
@@ -204,6 +208,13 @@ cards:
   type: list
   elements: dict
   contains:
+    number:
+      description: Its number in masks, xpu-smi and Level Zero, which count RV(other_cards) too.
+      type: int
+    model:
+      description: The model.
+      type: str
+      sample: Arc Pro B70
     address:
       description: PCI address with domain.
       type: str
@@ -216,6 +227,10 @@ cards:
       description: Version of the running GuC firmware, or empty if neither debugfs nor the kernel's log names it.
       type: str
       sample: 70.65.0
+    guc_wanted:
+      description: Version of the GuC firmware that the kernel asks for, or empty if neither of them names it.
+      type: str
+      sample: 70.54.0
     numa_node:
       description: NUMA node, or null.
       type: int
@@ -226,6 +241,11 @@ cards:
       description: Render node, or null.
       type: str
       sample: /dev/dri/renderD128
+other_cards:
+  description: The other cards of the family, such as an Arc Pro B60, in the form of RV(cards). No profile is for them.
+  returned: always
+  type: list
+  elements: dict
 render_nodes:
   description: All render nodes of the host.
   returned: always
@@ -438,6 +458,7 @@ def main() -> None:
         "machine": platform.machine(),
         "kernel_arguments": Path("/proc/cmdline").read_text(encoding="utf-8").split(),
         "next_kernel": _host.next_kernel(Path("/")),
+        "guc_file": _host.guc_of_file(Path("/") / _host.GUC_FILE),
     }
     python = None
     if os.access(wanted["python"], os.X_OK):
@@ -478,6 +499,7 @@ def main() -> None:
         system=system,
         python=python,
         cards=cards,
+        other_cards=_host.other_cards(sysfs),
         render_nodes=_host.render_nodes(sysfs),
         stacks=_host.stacks(Path(wanted["stack_root"]), PodmanImages().id_of),
         uv=_host.uv_version(Path(wanted["tools_dir"])),
@@ -486,7 +508,7 @@ def main() -> None:
         groups_missing=[name for name in groups if name not in joined],
         kernels_missing=kernels_missing,
         packages_missing=_host.packages_missing(packages, installed),
-        restart_reasons=_host.restart_reasons(kernels_missing, wanted["kernel_arguments"], system),
+        restart_reasons=_host.restart_reasons(kernels_missing, wanted["kernel_arguments"], system, cards),
         directory_faults=_host.directory_faults(wanted["directories"], paths, account),
         paths=paths,
         files=files,

@@ -155,7 +155,7 @@ frontdoor:
       description: The number that may run at once.
       type: int
 cards:
-  description: The cards of the host.
+  description: The cards of the host, in the order in which masks count them.
   returned: always
   type: list
   elements: dict
@@ -164,6 +164,14 @@ cards:
       description: The device file.
       type: str
       sample: /dev/dri/renderD128
+    model:
+      description: The model. Empty if the kernel does not report the card's PCI id.
+      type: str
+      sample: Arc Pro B70
+    address:
+      description: The PCI address. Empty if the kernel does not report it.
+      type: str
+      sample: "0000:03:00.0"
     used_bytes:
       description: The memory in use. None if the driver does not report it.
       type: int

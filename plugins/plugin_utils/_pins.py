@@ -14,6 +14,8 @@ The file lies beside the inventory, see plugin_utils/_pins_file.py. It is data f
             NAME==VERSION: {digest: sha256:<64 hex digits>, host: ..., from: ..., at: ..., by: ...}
           images:
             REGISTRY/NAME:TAG: {digest: sha256:<64 hex digits>, host: ..., from: ..., at: ..., by: ...}
+          firmware:
+            FILE VERSION: {digest: sha256:<64 hex digits>, host: ..., from: ..., at: ..., by: ...}
 
 Ansible reads a whole directory as an inventory, so this file is one too: it has a variable and no group. In a file that
 is written by hand, the sections may stand at the top, and an entry may be the bare value.
@@ -68,6 +70,12 @@ SECTIONS = {
         re.compile(r"sha256:[0-9a-f]{64}"),
         "sha256: and 64 hex digits",
         "remove the image on that host (podman image rm), and the next run pulls the pinned one",
+    ),
+    "firmware": Section(
+        "digest",
+        re.compile(r"sha256:[0-9a-f]{64}"),
+        "sha256: and 64 hex digits",
+        "name an address that has the file with the pinned digest (gpu_driver_guc_file)",
     ),
 }
 

@@ -117,7 +117,8 @@ def plug(host: Host, guc: str = "", driver: str = "xe") -> None:
     """Show a card in the host until its next boot: in place of the PCI bus and of the kernel's debug files."""
     card = "/sys/bus/pci/devices/0000:03:00.0"
     debug = "/sys/kernel/debug/dri/0000:03:00.0/gt0/uc"
-    text = f"GuC firmware: xe/bmg_guc_70.bin\\n\\tstatus: RUNNING\\n\\tfound release version {guc}\\n"
+    text = "GuC firmware: xe/bmg_guc_70.bin\\n\\tstatus: RUNNING\\n\\twanted release version 70.54.0\\n"
+    text += f"\\tfound release version {guc}\\n"
     lines = [
         "for place in /sys/bus/pci /sys/kernel/debug; do umount $place 2>/dev/null; mount -t tmpfs card $place; done",
         f"mkdir -p {card} {debug} /sys/bus/pci/drivers/xe /sys/bus/pci/drivers/vfio-pci",
@@ -137,10 +138,10 @@ def test_a_card_that_an_engine_would_lose_stops_the_play_before_anything_is_inst
     for guc, driver, words in (
         ("", "", "0000:03:00.0 has no driver under the kernel"),
         ("", "vfio-pci", "0000:03:00.0 is bound to vfio-pci, not to xe"),
-        ("70.58.0", "xe", "0000:03:00.0 runs the GuC firmware 70.58.0: under sustained load"),
+        ("70.58.0", "xe", "0000:03:00.0 runs the GuC firmware 70.58.0 (wanted 70.54.0) under the kernel"),
     ):
         plug(host, guc, driver)
-        refused = run(tags="gpu_driver", gpu_driver_force=False)
+        refused = run(tags="gpu_driver", gpu_driver_force=False, gpu_driver_guc_file={})
         assert refused.code != 0
         assert words in words_of(refused.output)
     predicted = run("--check", tags="gpu_driver", gpu_driver_force=False)
@@ -354,7 +355,8 @@ def test_an_administrators_source_for_the_same_repository_is_respected(run: Oper
 
 
 def test_the_rule_that_keeps_cards_awake_is_there_and_kernel_arguments_need_a_boot_loader(run: Operator, host: Host):
-    assert 'ATTR{device}=="0xe223"' in host.file("/etc/udev/rules.d/70-b70-power.rules").content_string
+    rule = host.file("/etc/udev/rules.d/70-b70-power.rules").content_string
+    assert 'ATTR{device}=="0xe223|0xe211|0xe212|0xe20b"' in rule
     refused = run(tags="host", host_kernel_arguments=["xe.disable_display=1"])
     assert refused.code != 0
     assert "has no update-grub, so this role cannot set host_kernel_arguments" in words_of(refused.output)

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .checks.cards import xpu_smi
+from .checks.cards import DEBUG, PCI, xpu_smi
 from .checks.machine import LIST_BOOTS, kernel_log
 from .checks.product import UNITS
 from .checks.runtime import CLINFO, XPU_SMI, sycl_ls
@@ -27,6 +27,8 @@ from .model import Answers, Command, Look, Output, Probe, Read, Site
 from .redact import SHORTEST_KNOWN, Redactor, known_secrets
 
 MOST_FILES = 40
+# What a report on a pair of kernel and firmware, a BAR or copies between cards needs.
+CARD_FILES = ("vendor", "device", "resource", "iommu_group/type")
 JOURNAL_LINES = 4000
 # Messages of the kernel compiler in an engine's log.
 COMPILER_WORDS = "ocloc|IGC|SPIR-V|spirv|UR_RESULT_ERROR"
@@ -88,9 +90,11 @@ def items(site: Site) -> list[Item]:
         Item("cards/sycl-ls.txt", "sycl-ls", sycl_ls(site)),
         *(
             Item(f"cards/xpu-smi-{words}-{number}.txt", " ".join(asked.argv), asked)
-            for words in ("config", "stats")
-            for number, asked in enumerate(xpu_smi(site, words))
+            for words in ("config", "discovery", "stats")
+            for number, asked in zip(site.numbers, xpu_smi(site, words), strict=True)
         ),
+        files("cards/", *(f"{DEBUG}/{address}/gt0/uc/guc_info" for address in site.addresses)),
+        files("cards/", *(f"{PCI}/{address}/{name}" for address in site.addresses for name in CARD_FILES)),
         command("packages/vendor.txt", "dpkg-query", "-W", "intel-*", "libze*", "xpu-smi", "level-zero*", "libig*"),
         command("packages/kernel.txt", "dpkg-query", "-W", "linux-image-*", "linux-firmware*"),
         *(

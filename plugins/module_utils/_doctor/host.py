@@ -54,6 +54,7 @@ def survey(settings: Mapping[str, Any], manifests: Mapping[str, Mapping[str, Any
     return Site(
         settings=settings,
         cards=_host.cards(Path(SYSFS)),
+        others=_host.other_cards(Path(SYSFS)),
         stacks=_host.stacks(Path(settings["stack_root"]), PodmanImages().id_of),
         wanted=wanted_profiles(settings, state),
         manifests=manifests,
@@ -66,6 +67,7 @@ def survey(settings: Mapping[str, Any], manifests: Mapping[str, Mapping[str, Any
             "machine": platform.machine(),
             "kernel_arguments": _text(Path("/proc/cmdline")).split(),
             "next_kernel": _host.next_kernel(Path("/")),
+            "guc_file": _host.guc_of_file(Path("/") / _host.GUC_FILE),
         },
         installed=os.path.isdir(settings["config_dir"]),
         serving=str((state.get("profile") or {}).get("name", "")) if state.get("verified") else "",

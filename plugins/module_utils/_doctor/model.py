@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from .._host import named
 from .._slot.kinds.kind import Kind
 from .._slot.kinds.table import DEFAULT, kind_of_engine
 
@@ -141,13 +142,14 @@ class Answers:
 class Site:
     """The facts about the host before any check, and the operator's settings.
 
-    `cards`: as of `_host.cards`. `stacks`: as of `_host.stacks`. `wanted`: resolved profiles that are served, boot, or
-    were named. `serving`: the profile that the state file says is served, verified. `manifests`: stack manifests by
-    name. `account`: as of `_host.account_facts`. `settings`: the module's parameters.
+    `cards`, `others`: as of `_host.cards` and `_host.other_cards`. `stacks`: as of `_host.stacks`. `wanted`: resolved
+    profiles that are served, boot, or were named. `serving`: the profile that the state file says is served, verified.
+    `manifests`: stack manifests by name. `account`: as of `_host.account_facts`. `settings`: the module's parameters.
     """
 
     settings: Mapping[str, Any]
     cards: Sequence[Mapping[str, Any]] = ()
+    others: Sequence[Mapping[str, Any]] = ()
     stacks: Sequence[Mapping[str, Any]] = ()
     wanted: Sequence[Mapping[str, Any]] = ()
     manifests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -165,6 +167,16 @@ class Site:
     @property
     def addresses(self) -> tuple[str, ...]:
         return tuple(str(card["address"]) for card in self.cards)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers of the cards, as masks, xpu-smi and Level Zero count them."""
+        return tuple(int(card.get("number", index)) for index, card in enumerate(self.cards))
+
+    @property
+    def beside(self) -> str:
+        """The cards of other models in words, to follow a sentence; empty without one."""
+        return f"; beside them {', '.join(named(card) for card in self.others)}" if self.others else ""
 
     @property
     def used_stacks(self) -> tuple[Mapping[str, Any], ...]:
@@ -238,7 +250,7 @@ class Check:
             return (
                 "there is no Arc Pro B70 in this host (see the check card-count)"
                 if site.cards_wanted
-                else "this host has no Arc Pro B70, and nothing that it serves needs one"
+                else f"this host has no Arc Pro B70, and nothing that it serves needs one{site.beside}"
             )
         if self.needs_product and not site.installed:
             return "nothing of arcpro.b70 is installed here; site.yml does it"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from .._slot.model.liveness import FAULT, LOST
+from .._slot.power import B70, MODELS
 
 _SYCL = re.compile(r"^\[(\w+):(\w+)\]\s*(?:\[\w+:\d+\])?\s*(.*)$")
 _ROW = re.compile(r"^\|\s*([\d/]*)\s*\|(?:[^|]*\|)??\s*(.*?)\s*\|$")
@@ -19,10 +20,17 @@ _BOOT = re.compile(
     r"^\s*(-?\d+)\s+([0-9a-f]{32})\s+\w{3} (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC\s*(?:—|\s)\s*"
     r"\w{3} (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC"
 )
-_GUC = re.compile(r"xe (\S+): \[drm\].*Using GuC firmware from (\S+) version (\d+(?:\.\d+)+)")
 # What packages and stacks install. Other executable mappings are made while a process runs: kernels in a cache, in
 # /tmp or in shared memory, and memory that has no file, such as /memfd:, /SYSV00000000, /dev/zero and /i915.
 _INSTALLED = re.compile(r"(/(?:usr|opt|lib\w*|s?bin)/.*[^/]) \(deleted\)")
+_XE_GUC = re.compile(r"\bxe ([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): (.*\bGuC\b.*)")
+_V = r"\(?([1-9]\d*(?:\.\d+){1,3})\b\)?"
+# What the kernel, its debug files and tools write about the firmware: what it found, and what it wanted.
+_GUC_FOUND = re.compile(
+    rf"\bfound (?:release version )?{_V}|but only {_V} was found|unexpected version: {_V}|(?<!wanted release )"
+    rf"(?<!compatibility )\bversion:? {_V}"
+)
+_GUC_WANTED = re.compile(rf"\bwanted:? (?:release version )?{_V}|{_V} is recommended|unexpected version: \S+ != {_V}")
 _LIBRARY = re.compile(r"^\s+(\S+) \(([^)]*)\) => (\S+)$")
 
 
@@ -68,19 +76,44 @@ def xpu_smi_devices(text: str) -> list[dict[str, str]]:
     return devices
 
 
-def memory_ecc(text: str) -> tuple[str, str] | None:
-    """(current, pending) of the section Memory ECC of `xpu-smi config -d N`, in lower case; None without one.
+def card_model(name: str) -> str:
+    """The model in the name that a runtime gives a device, such as `Arc Pro B70`; empty for any other device.
 
-    Newer versions print `ECC State` and no pending one.
+    Drivers that do not know the product name it by its PCI id (`[0xe223]`), Mesa adds the chip (`BMG G31`).
+    """
+    if match := re.search(r"\[(0xe2[0-9a-f]{2})\]", name.lower()):
+        return MODELS.get(match[1], "")
+    if match := re.search(r"\bB\d{2,3}\b", name):
+        return next((model for model in MODELS.values() if model.endswith(f" {match[0]}")), "")
+    return B70 if re.search(r"\bBMG[ -]?G31\b", name) else ""
+
+
+def cards_among(names: Iterable[str]) -> int:
+    """How many devices are a B70, by the names that a runtime gives them."""
+    return sum(card_model(name) == B70 for name in names)
+
+
+def memory_ecc(text: str) -> tuple[str, str] | None:
+    """(current, pending) of the section Memory ECC of `xpu-smi config -d N`, `enabled` or `disabled`.
+
+    None without one, and where the driver cannot say (`N/A`). Newer versions print `ECC State` and no pending one.
     """
     section = re.search(r"Memory ECC:?\s*\|(.*?)(?:\n\+|Memory ECC|\Z)", text, re.DOTALL)
-    if section:
-        values = {key: re.search(rf"{key}:\s*(\w+)", section[1]) for key in ("Current", "Pending")}
-        current, pending = values["Current"], values["Pending"]
-        if current:
-            return current[1].lower(), (pending or current)[1].lower()
-    state = re.search(r"ECC State:\s*(\w+)", text)
-    return (state[1].lower(), state[1].lower()) if state else None
+    current = _ecc_word("Current", section[1] if section else "") or _ecc_word("ECC State", text)
+    pending = _ecc_word("Pending", section[1] if section else "")
+    return (current, pending or current) if current else None
+
+
+def _ecc_word(key: str, text: str) -> str:
+    match = re.search(rf"{key}:\s*(enabled|disabled)\b", text, re.IGNORECASE)
+    return match[1].lower() if match else ""
+
+
+def firmware_of_card(text: str) -> str:
+    """The version of the card's own firmware (IFWI) in `xpu-smi discovery -d N`; empty where it is not told."""
+    rows = xpu_smi_devices(text)
+    told = rows[0].get("gfx firmware version", "") if rows else ""
+    return "" if told.lower() in ("n/a", "unknown") else told
 
 
 @dataclass(frozen=True)
@@ -182,9 +215,33 @@ def memory(text: str) -> dict[str, int]:
     return {row[0].rstrip(":"): int(row[1]) // 1024 for row in rows if len(row) == 3 and row[2] == "kB"}
 
 
+def guc_of(text: str) -> tuple[str, str]:
+    """(found, wanted) of the GuC firmware in a debug file or in lines about one card; empty where they do not say.
+
+    xe writes `found release version 70.65.0`, i915 `version: wanted 70.5.1, found 70.5.1`.
+    """
+    found, wanted = (
+        ["", *(group for match in pattern.finditer(text) for group in match.groups() if group)][-1]
+        for pattern in (_GUC_FOUND, _GUC_WANTED)
+    )
+    return found, wanted
+
+
+def _guc_by_card(text: str) -> dict[str, tuple[str, str]]:
+    lines: dict[str, list[str]] = {}
+    for match in _XE_GUC.finditer(text):
+        lines.setdefault(match[1], []).append(match[2])
+    return {address: guc_of("\n".join(said)) for address, said in lines.items()}
+
+
 def guc_versions(text: str) -> dict[str, str]:
     """PCI address -> version of the loaded GuC firmware, from the kernel log."""
-    return {match[1]: match[3] for match in _GUC.finditer(text)}
+    return {address: found for address, (found, _wanted) in _guc_by_card(text).items() if found}
+
+
+def guc_wanted(text: str) -> dict[str, str]:
+    """PCI address -> version of the GuC firmware that the kernel asks for, where its log says so."""
+    return {address: wanted for address, (_found, wanted) in _guc_by_card(text).items() if wanted}
 
 
 @dataclass(frozen=True)
@@ -194,29 +251,33 @@ class Trouble:
     dead: tuple[str, ...] = ()  # a card or the machine does not recover by itself
     faults: tuple[str, ...] = ()  # a card was reset or refused work
     hardware: tuple[str, ...] = ()  # the machine itself reports errors
+    small: tuple[str, ...] = ()  # the machine shows only a part of a card's memory
 
     def __bool__(self) -> bool:
-        return bool(self.dead or self.faults or self.hardware)
+        return bool(self.dead or self.faults or self.hardware or self.small)
 
 
 # Words that count only in a line of the cards' driver.
 _DRIVER = re.compile(r"\bxe\b|\bdrm\b|\[drm\]")
 _LOCKUP = re.compile(r"hard LOCKUP|soft lockup")
+_SMALL = re.compile(r"Small BAR device|Failed to resize BAR|Resizable BAR not detected", re.IGNORECASE)
 _HARDWARE = re.compile(r"Hardware Error|Long readout interval|machine check events logged", re.IGNORECASE)
 
 
 def trouble(text: str) -> Trouble:
     """The events of the cards' driver, lockups and hardware errors in a kernel log (`journalctl -k`, `dmesg`)."""
-    dead, faults, hardware = [], [], []
+    dead, faults, hardware, small = [], [], [], []
     for line in text.splitlines():
         driver = _DRIVER.search(line) is not None
-        if _LOCKUP.search(line) or (driver and LOST.search(line)):
+        if _SMALL.search(line):
+            small.append(line.strip())
+        elif _LOCKUP.search(line) or (driver and LOST.search(line)):
             dead.append(line.strip())
         elif driver and FAULT.search(line):
             faults.append(line.strip())
         elif _HARDWARE.search(line):
             hardware.append(line.strip())
-    return Trouble(tuple(dead), tuple(faults), tuple(hardware))
+    return Trouble(tuple(dead), tuple(faults), tuple(hardware), tuple(small))
 
 
 def reset_reason(text: str) -> str:

@@ -336,6 +336,12 @@ def _aside(work: Callable[[], None]) -> None:
     threading.Thread(target=work, daemon=True).start()
 
 
+def _which(row: Mapping[str, Any]) -> str:
+    """The model and address of a card, as far as the kernel tells them, to follow its number."""
+    told = " at ".join(text for text in (row["model"], row["address"]) if text)
+    return f" ({told})" if told else ""
+
+
 def _cards(fx: Effects, say: Say) -> int:
     rows = api.cards(fx)
     lines = [
@@ -345,8 +351,9 @@ def _cards(fx: Effects, say: Say) -> int:
         for row in rows
     ]
     lines = [
-        line if row["power_cap_w"] is None else f"{line}; power cap {row['power_cap_w']:g} W"
-        for line, row in zip(lines, rows, strict=True)
+        f"card {number}{_which(row)}: {line}"
+        + ("" if row["power_cap_w"] is None else f"; power cap {row['power_cap_w']:g} W")
+        for number, (line, row) in enumerate(zip(lines, rows, strict=True))
     ]
     say({"cards": rows, "msg": "; ".join(lines) or "this host shows no cards"}, lines or ["this host shows no cards"])
     return DONE

@@ -25,7 +25,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-CARD = ("0x8086", "0xe223")
+VENDOR = "0x8086"
+B70 = "Arc Pro B70"
+# The family, Battlemage, by PCI id, as the kernel's include/drm/intel/pciids.h lists it. Level Zero, masks and xpu-smi
+# number all of these cards together, in the order of their addresses.
+MODELS = {
+    "0xe223": B70,
+    "0xe211": "Arc Pro B60",
+    "0xe212": "Arc Pro B50",
+    "0xe20b": "Arc B580",
+    **{f"0xe2{end}": f"Battlemage 8086:e2{end}" for end in ("02", "09", "0c", "0d", "10", "16", "20", "21", "22")},
+}
 DRIVER = "xe"
 CAP, RATED = "power1_cap", "power1_rated_max"
 # What owners have run these cards at, in watts.
@@ -73,6 +83,7 @@ class Card:
 
     address: str
     folder: Path | None
+    model: str = B70
 
     def read(self, name: str = CAP) -> int | None:
         """Microwatts, or None where there is no such number. Raises PowerError where it can't be read."""
@@ -112,25 +123,46 @@ def _text(path: Path) -> str:
         return ""
 
 
-def cards(sysfs: Path) -> list[Card]:
-    """The B70 cards in the order of their addresses, in which masks count them."""
+def devices(sysfs: Path) -> list[tuple[Path, str]]:
+    """(folder, model) of the family's cards on the bus, in the order of their addresses: the numbering of masks.
+
+    A card of another model that another driver holds (vfio-pci) is given away, and Level Zero does not count it.
+    """
     found = []
     # A longer domain is a higher one.
     for device in sorted((sysfs / "bus/pci/devices").glob("*"), key=lambda path: (len(path.name), path.name)):
-        if (_text(device / "vendor").lower(), _text(device / "device").lower()) == CARD:
-            folders = [path for path in sorted(device.glob("hwmon/hwmon*")) if _text(path / "name") == DRIVER]
-            found.append(Card(device.name, folders[0] if folders else None))
+        model = MODELS.get(_text(device / "device").lower()) if _text(device / "vendor").lower() == VENDOR else None
+        driver = (device / "driver").resolve().name if (device / "driver").exists() else DRIVER
+        if model == B70 or (model and driver == DRIVER):
+            found.append((device, model))
+    return found
+
+
+def cards(sysfs: Path) -> list[Card]:
+    """The family's cards in the order of their addresses, in which masks count them."""
+    found = []
+    for device, model in devices(sysfs):
+        folders = [path for path in sorted(device.glob("hwmon/hwmon*")) if _text(path / "name") == DRIVER]
+        found.append(Card(device.name, folders[0] if folders else None, model))
     return found
 
 
 def chosen(known: Sequence[Card], numbers: Sequence[int] | None) -> list[Card]:
-    """Those of the cards with these numbers, all of them for None. Raises PowerError for one that is not there."""
-    if not known:
-        raise PowerError("this host shows no B70 (8086:e223), so there is no card to cap")
-    missing = [number for number in numbers or () if number >= len(known)]
-    if missing:
-        raise PowerError(f"card {missing[0]} is not there: this host shows {len(known)}, counted from 0")
-    return list(known) if numbers is None else [known[number] for number in numbers]
+    """The B70 cards with these numbers, all of them for None. Raises PowerError for a number of anything else."""
+    ours = [card for card in known if card.model == B70]
+    if not ours:
+        others = "".join(f"; {card.address} is an {card.model}" for card in known)
+        raise PowerError(f"this host shows no B70 (8086:e223), so there is no card to cap{others}")
+    for number in numbers or ():
+        if number >= len(known):
+            raise PowerError(f"card {number} is not there: this host shows {len(known)}, counted from 0")
+        if known[number] not in ours:
+            there = ", ".join(f"{known.index(card)} at {card.address}" for card in ours)
+            raise PowerError(
+                f"card {number} ({known[number].address}) is an {known[number].model}, whose range of power is another "
+                f"one; the B70 cards are {there}"
+            )
+    return ours if numbers is None else [known[number] for number in numbers]
 
 
 @dataclass(frozen=True)

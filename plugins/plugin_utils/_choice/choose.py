@@ -47,17 +47,34 @@ def against_profile(profile: Profile, refused: Sequence[str] = REFUSED) -> list[
     return [f"{profile['name']} is {profile['status']}: {' '.join(profile['status_reason'].split())}"]
 
 
-def against_cards(profile: Profile, cards: int, *, dealt: bool = False) -> list[str]:
+def against_cards(profile: Profile, cards: int, *, others: int = 0, dealt: bool = False) -> list[str]:
     """Return why a profile cannot run on this number of cards; empty if it can.
 
+    :param others: how many cards of other models are counted with them.
     :param dealt: whether the slot decides which cards they are.
     """
     last, needed = max(profile["engine"]["devices"] or [-1]), cards_needed(profile)
     if needed > cards:
         return [f"{profile['name']} needs {counted(needed)}{replicas(profile)}, this host has {counted(cards)}."]
-    if profile["cards"] and last >= cards and not dealt:
-        return [f"{profile['name']} uses card {last} (engine.devices), the last one of this host is card {cards - 1}."]
+    if profile["cards"] and last >= cards + others and not dealt:
+        there = f"the last one of this host is card {cards + others - 1}"
+        return [f"{profile['name']} uses card {last} (engine.devices), {there}."]
     return []
+
+
+def against_models(profile: Profile, others: Sequence[Mapping[str, Any]], *, dealt: bool = False) -> list[str]:
+    """Return a sentence for each card of another model that a profile would use.
+
+    :param others: the cards of the host that are no B70; of the slot, if that decides.
+    """
+    named = [card for card in others if dealt or card["number"] in (profile["engine"]["devices"] or [])]
+    where = "b70_slots" if dealt else "engine.devices"
+    return [
+        f"{profile['name']} would use card {card['number']} ({where}), which is an {card['model']} at "
+        f"{card['address']}: name B70 cards only."
+        for card in named
+        if profile["cards"]
+    ]
 
 
 def against_nodes(profile: Profile, nodes: int) -> list[str]:
@@ -84,13 +101,22 @@ class Here:
         """Return the host as a slot with these cards sees it."""
         if place is None or place.cards is None:
             return self
-        cards = self.host["cards"]
-        own = [cards[number] for number in place.cards if number < len(cards)]
-        return dataclasses.replace(self, host={**self.host, "cards": own}, dealt=True)
+        cards = {card.get("number", index): card for index, card in enumerate(self.host["cards"])}
+        own = {
+            "cards": [cards[number] for number in place.cards if number in cards],
+            "other_cards": [card for card in self._others if card["number"] in place.cards],
+        }
+        return dataclasses.replace(self, host={**self.host, **own}, dealt=True)
+
+    @property
+    def _others(self) -> Sequence[Mapping[str, Any]]:
+        return self.host.get("other_cards") or []
 
     def against(self, profile: Profile) -> list[str]:
         """Return why the host cannot serve a profile; empty if it can."""
-        cards = against_cards(profile, len(self.host["cards"]), dealt=self.dealt)
+        count = len(self.host["cards"])
+        cards = against_models(profile, self._others, dealt=self.dealt)
+        cards += against_cards(profile, count, others=len(self._others), dealt=self.dealt)
         by_profile = [*against_profile(profile, self.refused), *against_nodes(profile, self.nodes), *cards]
         return [*self.host["problems"], *by_profile, *self.against_stack(profile["stack"]), *self._space(profile)]
 

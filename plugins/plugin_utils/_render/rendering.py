@@ -78,13 +78,14 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     backend_port: 1 to 65535. stacks: ``{name: manifest}``. env: names to text. legacy_units: names.
     refused_statuses: statuses of profiles.
     cards: how many the host has, or None if that is not known; replicas: per_card needs it, and so do second sides.
+    mixed: the numbers of the B70 cards on a host that has cards of other models beside them; None on any other host.
     power_cap_w: watts that no card of the host may exceed while an engine runs; None for no such limit.
     nodes: the variable b70_nodes; node: the name of this host there.
     slots: the variable b70_slots; then cards and port are those of this slot.
     engine_ip_allow: addresses, networks, or systemd's names for some.
     """
     known = {*_TEXT, "backend_port", "cards", "stacks", "env", "legacy_units", "refused_statuses", "engine_ip_allow"}
-    known |= {"slots", "power_cap_w", "nodes", "node"}
+    known |= {"slots", "power_cap_w", "nodes", "node", "mixed"}
     lists = {"legacy_units": [], "refused_statuses": ["rejected", "blocked"], "engine_ip_allow": []}
     checked: dict[str, Any] = {
         "env": {},
@@ -94,6 +95,7 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         "cards": None,
         "power_cap_w": None,
         "command": "b70ctl",
+        "mixed": None,
     }
     checked |= settings
     for key in settings:
@@ -242,7 +244,7 @@ def may_have_sides(profile: Mapping[str, Any]) -> bool:
 
 def _second_cards(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> list[int] | None:
     """Return the cards of a second side, or None if the slot has none left for it."""
-    count, first, numbers = profile["cards"], profile["engine"]["devices"], settings["card_numbers"]
+    count, first, numbers = profile["cards"], profile["engine"]["devices"], _pool(settings)
     pool = list(range(settings["cards"] or 0) if numbers is None else numbers)
     kind = kind_of(profile["engine"]["kind"])
     if not may_have_sides(profile) or kind.remote or (kind.takes_what_it_sees and not first):
@@ -251,13 +253,21 @@ def _second_cards(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> li
     return left[:count] if len(left) >= count and settings["ports"] > 1 else None
 
 
-def _on_cards(profile: Mapping[str, Any], numbers: Sequence[int] | None, count: int) -> dict[str, Any]:
-    """Return the profile with the cards of its slot, if that has some of the host's alone.
+def _pool(settings: Mapping[str, Any]) -> Sequence[int] | None:
+    """Return the cards that engines of the slot may use; None for all."""
+    numbers: Sequence[int] | None = settings["card_numbers"]
+    return settings["mixed"] if numbers is None else numbers
 
-    They replace the cards that the profile names. A profile that needs more than there are is refused when it is to be
-    served.
+
+def _on_cards(profile: Mapping[str, Any], settings: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """Return the profile with the cards of its slot, if that has some of the host's alone, or the host others beside.
+
+    The slot's replace the cards that the profile names. A profile that needs more than there are is refused when it is
+    to be served.
     """
-    own = list(numbers or ())[: profile["cards"] * count]
+    numbers = settings["card_numbers"]
+    own = list((settings["mixed"] if numbers is None and not profile["engine"]["devices"] else numbers) or ())
+    own = own[: profile["cards"] * count]
     return {**profile, "engine": {**profile["engine"], "devices": own}} if own else dict(profile)
 
 
@@ -324,7 +334,7 @@ def resolve(
     _check_ports(profile["name"], port, count, settings["ports"])
     # Neither the choice of cards nor a node's interface changes a token, so the fingerprint is that of the profile as
     # it is written.
-    placed = _on_node(_on_cards(profile, settings["card_numbers"], count), settings["node"])
+    placed = _on_node(_on_cards(profile, settings, count), settings["node"])
     node = placed.get("node")
     written = [placed] if count == 1 else [_replica(placed, index) for index in range(count)]
     if second := _second_cards(placed, settings):

@@ -18,7 +18,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-CARD = ("0x8086", "0xe223")
+VENDOR = "0x8086"
+B70 = "Arc Pro B70"
+# The family, as plugins/module_utils/_slot/power.py has it: this program runs without it.
+MODELS = {
+    "0xe223": B70,
+    "0xe211": "Arc Pro B60",
+    "0xe212": "Arc Pro B50",
+    "0xe20b": "Arc B580",
+    **{f"0xe2{end}": f"Battlemage 8086:e2{end}" for end in ("02", "09", "0c", "0d", "10", "16", "20", "21", "22")},
+}
 # The upstream port of the switch on a card: the card itself only tells of its link to that switch.
 SLOT_PORT = ("0x8086", "0xe2ff")
 DRIVER = "xe"
@@ -50,6 +59,7 @@ GROUPS = ("energy", "power", "temperature", "voltage", "fan", "frequency", "thro
 # name: (type, help)
 METRICS = {
     "b70_cards": ("gauge", "Arc Pro B70 cards on the PCI bus."),
+    "b70_card_info": ("gauge", "1 for each card of the family, with its model; all of them are numbered together."),
     "b70_card_driver_bound": ("gauge", "1 where the kernel driver xe is bound to the card."),
     "b70_card_suspended": ("gauge", "1 where the card sleeps; it is not woken, so its sensors give no samples."),
     "b70_card_reports": ("gauge", "1 where the card gave at least one sample of this group, 0 where it gave none."),
@@ -123,13 +133,25 @@ def _listed(folder: Path) -> list[str]:
         return []
 
 
+def _model(device: Path) -> str:
+    """The model of a card that Level Zero counts; empty for anything else, and for another model that is given away."""
+    vendor, number = _id(device)
+    model = MODELS.get(number.lower(), "") if vendor.lower() == VENDOR else ""
+    driver = device / "driver"
+    return "" if model != B70 and driver.exists() and driver.resolve().name != DRIVER else model
+
+
 def collect(sys_root: Path) -> list[Sample]:
     """Return the samples of all cards below `sys_root`, which is /sys or a tree like it."""
     devices = sys_root / "bus/pci/devices"
-    found = [name for name in _listed(devices) if _id(devices / name) == CARD]
-    samples = [Sample("b70_cards", {}, len(found))]
-    for number, address in enumerate(found):
-        samples += _card(devices / address, {"card": str(number), "pci": address}).samples
+    # A longer domain is a higher one.
+    names = sorted(_listed(devices), key=lambda name: (len(name), name))
+    found = [(name, model) for name in names if (model := _model(devices / name))]
+    samples = [Sample("b70_cards", {}, sum(model == B70 for _name, model in found))]
+    for number, (address, model) in enumerate(found):
+        labels = {"card": str(number), "pci": address}
+        samples.append(Sample("b70_card_info", {**labels, "model": model}, 1))
+        samples += _card(devices / address, labels).samples
     return samples
 
 

@@ -9,7 +9,9 @@ host's /sys before its systemd starts, and makes the device files. No card answe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from .common import LabError, remove_tree
 from .layout import Host
@@ -65,15 +67,15 @@ def _bridge(device: str, now: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _card(number: int, driver: str) -> dict[str, str]:
+def _card(number: int, driver: str, device: str) -> dict[str, str]:
     bound = f"DRIVER={driver}\n" if driver else ""
     return {
         "vendor": "0x8086",
-        "device": "0xe223",
+        "device": device,
         "class": "0x030000",
         "revision": "0x00",
-        "modalias": "pci:v00008086d0000E223sv00008086sd00001701bc03sc00i00",
-        "uevent": f"{bound}PCI_CLASS=30000\nPCI_ID=8086:E223\nPCI_SLOT_NAME={address(number)}",
+        "modalias": f"pci:v00008086d0000{device[2:].upper()}sv00008086sd00001701bc03sc00i00",
+        "uevent": f"{bound}PCI_CLASS=30000\nPCI_ID=8086:{device[2:].upper()}\nPCI_SLOT_NAME={address(number)}",
         "enable": "1" if driver else "0",
         "numa_node": "0",
         "resource": _RESOURCE,
@@ -98,11 +100,19 @@ def _guc_info(version: str) -> str:
     )
 
 
-def tree(root: Path, count: int, driver: str = "xe", guc: str = GUC, complex_name: str = "pci0000:00") -> None:
+def tree(
+    root: Path,
+    count: int,
+    driver: str = "xe",
+    guc: str = GUC,
+    complex_name: str = "pci0000:00",
+    others: Mapping[int, str] = MappingProxyType({}),
+) -> None:
     """Make `root` anew as /sys of a host with `count` cards, as far as cards are concerned.
 
-    `driver` is what is bound to them (empty: nothing, so there are no device files either); `complex_name` is a PCI
-    root that this machine has below /sys/devices.
+    `others` has the PCI device ids of cards that are no B70, by number. `driver` is what is bound to them (empty:
+    nothing, so there are no device files either); `complex_name` is a PCI root that this machine has below
+    /sys/devices.
     """
     if not 0 <= count <= len(BUSES):
         raise LabError(f"a host has room for {len(BUSES)} cards, not for {count}")
@@ -113,7 +123,8 @@ def tree(root: Path, count: int, driver: str = "xe", guc: str = GUC, complex_nam
     for number in range(count):
         way = ["0000:00:1b." + str(number), f"0000:{BUSES[number] - 2:02x}:00.0", f"0000:{BUSES[number] - 1:02x}:01.0"]
         at = root / "devices" / complex_name
-        kinds = (_bridge("0xa74d", _SLOT), _bridge("0xe2ff", _SLOT), _bridge("0xe2f0", _INNER), _card(number, driver))
+        card = _card(number, driver, others.get(number, "0xe223"))
+        kinds = (_bridge("0xa74d", _SLOT), _bridge("0xe2ff", _SLOT), _bridge("0xe2f0", _INNER), card)
         for name, files in zip([*way, address(number)], kinds, strict=True):
             at = at / name
             _write(at, files)

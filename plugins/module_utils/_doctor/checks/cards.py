@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ... import _gpu_driver
-from ..._host import guc_from_log
+from ..._host import guc_from_log, named
+from ..._slot.model.profile import MASK
 from ..._slot.power import LEAST_W, MOST_W
 from ..._slot.words.types import WHOLE_MEMORY_BYTES
 from ..model import (
@@ -26,7 +28,7 @@ from ..model import (
     skipped,
     warned,
 )
-from ..parse import memory_ecc, memory_of_card
+from ..parse import firmware_of_card, memory_ecc, memory_of_card
 from .machine import kernel_log
 
 PCI = "/sys/bus/pci/devices"
@@ -37,23 +39,39 @@ def device_files(site: Site, *names: str) -> Read:
     return Read(tuple(f"{PCI}/{address}/{name}" for address in site.addresses for name in names))
 
 
+def masks(profile: Mapping[str, Any]) -> Iterator[str]:
+    """The mask of each engine of a resolved profile; empty where it leaves out no card."""
+    for engine in profile["engine"].get("replicas") or [profile["engine"]]:
+        yield str((engine.get("env") or {}).get(MASK, ""))
+
+
 def topology(site: Site, answers: Answers) -> Finding:
     have, want = len(site.cards), site.cards_wanted
     lines = [
-        f"{card['address']}: NUMA node {'-' if card['numa_node'] is None else card['numa_node']}" for card in site.cards
+        f"{named(card)}: NUMA node {'-' if card['numa_node'] is None else card['numa_node']}" for card in site.cards
     ]
+    lines += [f"{named(card)}: profiles are for the B70" for card in site.others]
     if have < want:
         who = next((p["name"] for p in site.wanted if cards_needed(p) == want), "")
         asked = f"{who} needs {want}" if who else f"{want} are expected"
-        return failed(f"{have} of the cards are present, {asked}", *lines)
+        return failed(f"{have} of the cards are present, {asked}{site.beside}", *lines)
+    strange = {str(card["number"]): card for card in site.others}
+    for profile in site.wanted if strange else ():
+        used = {word for mask in masks(profile) for word in (mask.split(",") if mask else strange)} & set(strange)
+        if used and profile.get("cards"):
+            return failed(
+                f"{profile['name']} may use {named(strange[min(used)])}, which it was not made for", *lines,
+                fix="Name the B70 cards: engine.devices in the profile, or cards in b70_slots; without both, "
+                "site.yml gives its engines a mask.",
+            )  # fmt: skip
     if not have:
-        return skipped("this host has no Arc Pro B70, and nothing that it serves needs one")
+        return skipped(f"this host has no Arc Pro B70, and nothing that it serves needs one{site.beside}")
     if site.settings.get("cards") is not None and have > want:
         return warned(f"{have} cards are present, {want} are expected", *lines)
     nodes = {card["numa_node"] for card in site.cards}
     if len(nodes) > 1:
         return warned(f"{have} cards on {len(nodes)} NUMA nodes: copies between cards cross processors", *lines)
-    return passed(f"{have} cards", *lines)
+    return passed(f"{have} cards{site.beside}", *lines)
 
 
 def driver(site: Site, answers: Answers) -> Finding:
@@ -72,34 +90,48 @@ def kernel(site: Site, answers: Answers) -> Finding:
     known, coming = _gpu_driver.judge_kernel(running), _gpu_driver.judge_kernel(following)
     lines = [f"{running}: {known.reason}"]
     lines += [f"{running} lacks a fix: {what}" for what in _gpu_driver.lacks(running)]
-    if following not in ("", running):
+    another = following not in ("", running)
+    if another:
         lines.append(f"the next boot uses {following}: {coming.reason}")
-    if known.verdict == "bad":
+    if known.verdict in ("bad", "unknown"):
         return warned(f"kernel {running}: {known.reason}", *lines, source=known.source)
-    if coming.verdict == "bad":
+    if another and coming.verdict in ("bad", "unknown"):
         return warned(f"the next boot uses kernel {following}: {coming.reason}", *lines, source=coming.source)
     return passed(f"kernel {running}", *lines)
 
 
 def firmware(site: Site, answers: Answers) -> Finding:
+    """By the pair of firmware and kernel, with what the kernel wanted. The cards' own firmware (IFWI) is only told."""
+    running = str(site.system.get("kernel") or "")
     cards = guc_from_log(site.cards, answers.output(kernel_log(0)).out)
-    versions = {card["address"]: card["guc"] for card in cards if card["guc"]}
-    if not versions:
+    if not any(card["guc"] for card in cards):
         return skipped("neither debugfs nor the kernel's log of this boot names the cards' GuC firmware")
-    known = {version: _gpu_driver.judge_guc(version) for version in dict.fromkeys(versions.values())}
+    pairs = {
+        (guc, wanted): _gpu_driver.judge_pair(running, guc, wanted, len(cards))
+        for guc, wanted in dict.fromkeys((card["guc"], card["guc_wanted"]) for card in cards)
+    }
+    said = {
+        run: f"GuC {run[0] or 'unknown'}{f' (wanted {run[1]})' if run[1] not in ('', run[0]) else ''}" for run in pairs
+    }
     lines = [f"{card['address']}: GuC {card['guc'] or 'unknown'}" for card in cards]
-    lines += [f"GuC {version}: {entry.reason}" for version, entry in known.items()]
-    refused = [version for version in known if _gpu_driver.refused(version, site.settings["guc_accepted"])]
-    if refused:
+    lines += [f"{said[run]} under the kernel {running}: {pair.verdict}: {pair.reason}" for run, pair in pairs.items()]
+    asked = [answers.output(command) for command in xpu_smi(site, "discovery")]
+    for address, output in zip(site.addresses, asked, strict=True):
+        unknown = f"unknown: {output.problem or 'xpu-smi does not tell it'}"
+        lines.append(f"{address}: IFWI {firmware_of_card(output.out) or unknown}")
+    bad = [run for run, pair in pairs.items() if _gpu_driver.refused(pair, run[0], site.settings["guc_accepted"])]
+    if bad:
+        versions = ", ".join(run[0] for run in bad)
         return failed(
-            f"GuC firmware {', '.join(refused)} is known to be bad on these cards", *lines,
-            fix=_gpu_driver.remedy(refused[0]), source=known[refused[0]].source,
+            f"GuC firmware {versions} under the kernel {running} is known to be bad on these cards", *lines,
+            fix=_gpu_driver.remedy(running, bad[0][0], len(cards)), source=pairs[bad[0]].source,
         )  # fmt: skip
-    doubtful = [version for version, entry in known.items() if entry.verdict in ("usable", "bad")]
-    if doubtful:
-        entry = known[doubtful[0]]
-        return warned(f"GuC firmware {doubtful[0]}: {entry.reason}", *lines, source=entry.source)
-    return passed(f"GuC firmware {', '.join(known)}", *lines)
+    for run, pair in pairs.items():
+        if pair.verdict != "good":
+            return warned(
+                f"{said[run]} under the kernel {running} is {pair.verdict}: {pair.reason}", *lines, source=pair.source
+            )
+    return passed(f"{', '.join(said.values())} under the kernel {running}", *lines)
 
 
 def nodes(site: Site, answers: Answers) -> Finding:
@@ -131,8 +163,8 @@ def power(site: Site, answers: Answers) -> Finding:
 
 
 def xpu_smi(site: Site, *words: str) -> tuple[Command, ...]:
-    """`xpu-smi WORDS -d N` for every card; it numbers the cards in the order of their addresses."""
-    return tuple(Command(("xpu-smi", *words, "-d", str(number))) for number in range(len(site.cards)))
+    """`xpu-smi WORDS -d N` for every card; it numbers all cards of the family in the order of their addresses."""
+    return tuple(Command(("xpu-smi", *words, "-d", str(number))) for number in site.numbers)
 
 
 def vram_files(site: Site) -> Read:
@@ -143,36 +175,38 @@ def vram_files(site: Site) -> Read:
 
 
 def ecc(site: Site, answers: Answers) -> Finding:
-    """By xpu-smi, or where that says nothing by the size of the memory."""
-    commands = xpu_smi(site, "config")
-    outputs = [answers.output(command) for command in commands]
+    """By the size of the memory where it is less than the whole, else by xpu-smi, else by the size again."""
+    outputs = [answers.output(command) for command in xpu_smi(site, "config")]
     states = [memory_ecc(output.out) for output in outputs]
-    sizes = {path.split("/")[5]: memory_of_card(text) for path, text in answers.texts(vram_files(site)).items()}
-    sizes = {address: size for address, size in sizes.items() if size}
-    said = [f"{address}: the driver manages {size // 2**20} MiB" for address, size in sizes.items()]
-    small = [address for address, size in sizes.items() if size < WHOLE_MEMORY_BYTES]
-    if all(state is None for state in states):
-        if small:
-            return warned(
-                f"{len(small)} of {len(site.cards)} cards have less than 30 GiB of memory, as they do with ECC on",
-                *said,
-            )
-        if len(sizes) == len(site.cards):
-            return passed("the cards have their full memory, so ECC is off", *said)
-        return skipped(
-            f"xpu-smi config does not report ECC: {outputs[0].why() if not outputs[0].ok else 'no such section'}"
+    files = {path.split("/")[5]: memory_of_card(text) for path, text in answers.texts(vram_files(site)).items()}
+    sizes = [files.get(address, 0) for address in site.addresses]
+    lines = []
+    for address, state, size in zip(site.addresses, states, sizes, strict=True):
+        told = ([" -> ".join(state)] if state else []) + ([f"the driver manages {size // 2**20} MiB"] if size else [])
+        lines.append(f"{address}: {', '.join(told) or 'unknown'}")
+    small = [address for address, size in zip(site.addresses, sizes, strict=True) if 0 < size < WHOLE_MEMORY_BYTES]
+    unknown = [
+        address for address, state, size in zip(site.addresses, states, sizes, strict=True) if not (state or size)
+    ]
+    known = {state for state in states if state}
+    waiting = [state for state in known if state[0] != state[1]]
+    if waiting:
+        return warned(f"ECC is {waiting[0][0]}, and becomes {waiting[0][1]} after a reboot", *lines)
+    if small:
+        return warned(
+            f"{len(small)} of {len(site.cards)} cards have less than 30 GiB of memory, as they do with ECC on", *lines
         )
-    lines = [
-        f"card {number}: {' -> '.join(state) if state else 'unknown'}" for number, state in enumerate(states)
-    ] + said
-    known = [state for state in states if state]
-    if len(known) < len(states) or len(set(known)) > 1:
+    if unknown and not known:
+        why = next((output.why() for output in outputs if not output.ok), "it is not told (N/A, or no such section)")
+        return skipped(f"xpu-smi config does not report ECC: {why}")
+    if len(known) > 1:
         return warned("the cards have different ECC settings", *lines)
-    current, pending = known[0]
-    if current != pending:
-        return warned(f"ECC is {current}, and becomes {pending} after a reboot", *lines)
-    if current == "enabled":
+    if known == {("enabled", "enabled")}:
         return warned("ECC is on: about 28 of 32 GB are left for models", *lines)
+    if unknown:
+        return warned(f"whether ECC is on is unknown for {', '.join(unknown)}", *lines)
+    if not known:
+        return passed("the cards have their full memory, so ECC is off", *lines)
     return passed("ECC is off: all 32 GB are available", *lines)
 
 
@@ -206,8 +240,9 @@ def _power_probes(site: Site) -> Sequence[Probe]:
 
 CHECKS = (
     Check(
-        "card-count", "cards", "the number of cards (8086:e223) and their NUMA nodes",
-        "An engine for four cards does not start on three.",
+        "card-count", "cards", "the cards (8086:e223) and their NUMA nodes, and other cards that masks count",
+        "An engine for four cards does not start on three. A B60, B50 or B580 beside a B70 has a number too, and an "
+        "engine without a mask starts on it.",
         "Check whether lspci -d 8086:e223 lists the card; reseat it and its power cables, and check the BIOS "
         "settings of its slot.",
         lambda site: (), topology,
@@ -225,10 +260,11 @@ CHECKS = (
         lambda site: (), kernel, needs_cards=True,
     ),
     Check(
-        "guc-firmware", "cards", "the GuC firmware version of every card",
-        "With some versions, a card's engines reset under load and the card does not recover.",
-        "Put xe/bmg_guc_70.bin of a newer linux-firmware below /lib/firmware/updates, update-initramfs -u, reboot.",
-        lambda site: (kernel_log(0),), firmware, needs_cards=True, captured_only=True,
+        "guc-firmware", "cards", "the GuC firmware of every card, under this kernel and as the kernel wanted it",
+        "Under some pairs of firmware and kernel, a card's engines reset under load and the card does not recover. "
+        "A pair that nobody has reported is unknown.",
+        "See the pairs in docs/installing.md. Serve an unknown one under load for hours, and send in the report.",
+        lambda site: (kernel_log(0), *xpu_smi(site, "discovery")), firmware, needs_cards=True, captured_only=True,
     ),
     Check(
         "device-nodes", "cards", "render nodes, and whether the service user can open them",

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..model import Answers, Check, Finding, Look, Read, Site, passed, skipped, warned
+from ..model import Answers, Check, Finding, Look, Read, Site, failed, passed, skipped, warned
 from ..parse import bar_sizes, bus_errors, chosen_of, gt_per_s
 from .cards import PCI, device_files
 
 VRAM_BYTES = 32 * 2**30
-LINK_WIDTH, LINK_GT_S = 16, 16.0
-# A card that works alone loads its weights over the link and little else.
-ALONE_WIDTH, ALONE_GT_S = 4, 8.0
+# GT/s times width: generation 4 x16, which generation 5 has with x8. A card that works alone loads its weights over the
+# link and little else.
+LINK_GT_S = 16.0 * 16
+ALONE_GT_S = 8.0 * 4
 AER_BAD = ("RxErr", "BadTLP", "BadDLLP")
 PATHS = Look("pci-paths")
 ASPM_POLICY = Read(("/sys/module/pcie_aspm/parameters/policy",))
@@ -41,9 +42,10 @@ def slot_link(way: Mapping[str, Mapping[str, str]]) -> tuple[str, float, int] | 
 
 
 def link(site: Site, answers: Answers) -> Finding:
+    """By GT/s times width."""
     paths = answers.look(PATHS)
     alone = len(site.cards) == 1
-    wide, fast = (ALONE_WIDTH, ALONE_GT_S) if alone else (LINK_WIDTH, LINK_GT_S)
+    enough = ALONE_GT_S if alone else LINK_GT_S
     lines, slow, hidden = [], [], []
     for address in site.addresses:
         found = slot_link(paths.get(address, {}))
@@ -52,15 +54,16 @@ def link(site: Site, answers: Answers) -> Finding:
             continue
         device, speed, width = found
         lines.append(f"{address}: {speed:g} GT/s x{width} at {device}")
-        if width < wide or speed < fast:
+        if speed * width < enough:
             slow.append(address)
+    like = "8 GT/s x4" if alone else "16 GT/s x16"
     if slow:
-        return warned(f"{len(slow)} of {len(site.cards)} cards have less than x{wide} at {fast:g} GT/s", *lines)
+        return warned(f"{len(slow)} of {len(site.cards)} cards have less than {like}", *lines)
     if hidden:
         return skipped(f"the links of {', '.join(hidden)} are not visible here (a virtual machine)")
     if alone:
         return passed(f"{lines[0].partition(': ')[2]}, which is enough for a single card", *lines)
-    return passed(f"every card has x{LINK_WIDTH} at {LINK_GT_S:g} GT/s or more", *lines)
+    return passed(f"every card has a link like {like} or better", *lines)
 
 
 def aspm(site: Site, answers: Answers) -> Finding:
@@ -89,17 +92,39 @@ def aspm(site: Site, answers: Answers) -> Finding:
 
 def window(site: Site, answers: Answers) -> Finding:
     texts = answers.texts(device_files(site, "resource"))
-    lines, small = [], []
+    lines, small, hidden = [], [], []
     for address in site.addresses:
         sizes = bar_sizes(texts.get(f"{PCI}/{address}/resource", ""))
-        size = sizes[2] if len(sizes) > 2 else 0
-        lines.append(f"{address}: BAR 2 is {size // 2**20} MiB")
-        # ECC and the driver take their share of the card's memory, the window is a power of two all the same.
-        if size < VRAM_BYTES // 2:
+        if len(sizes) < 3:
+            hidden.append(address)
+            continue
+        lines.append(f"{address}: BAR 2 is {sizes[2] // 2**20} MiB")
+        if sizes[2] < VRAM_BYTES:
             small.append(address)
     if small:
-        return warned(f"{len(small)} of {len(lines)} cards expose only a part of their memory to the host", *lines)
+        return failed(
+            f"{len(small)} of {len(site.cards)} cards show the host only a part of their memory: Level Zero refuses "
+            "them, and no engine starts on them",
+            *lines,
+        )
+    if hidden:
+        return skipped(f"the kernel does not show the BAR of {', '.join(hidden)}")
     return passed("the host can access the whole memory of every card", *lines)
+
+
+def iommu(site: Site, answers: Answers) -> Finding:
+    texts = answers.texts(device_files(site, "iommu_group/type"))
+    kinds = {address: texts.get(f"{PCI}/{address}/iommu_group/type", "").strip() for address in site.addresses}
+    lines = [f"{address}: {kind or 'no IOMMU'}" for address, kind in kinds.items()]
+    lines += [word for word in site.system.get("kernel_arguments") or [] if "iommu" in word]
+    translated = [address for address, kind in kinds.items() if kind.startswith("DMA")]
+    if translated and len(site.cards) > 1:
+        return warned(f"the IOMMU translates for {len(translated)} of {len(site.cards)} cards", *lines)
+    if translated:
+        return passed("the IOMMU translates for the card, which copies to no other one", *lines)
+    if any(kinds.values()):
+        return passed("the IOMMU passes the cards' addresses through", *lines)
+    return passed("no IOMMU stands before the cards", *lines)
 
 
 def counters(site: Site, answers: Answers) -> Finding:
@@ -140,11 +165,17 @@ CHECKS = (
         source="https://lkml.iu.edu/2605.0/10905.html",
     ),
     Check(
-        "card-bar", "cards", "resizable BAR",
-        "Without it, the host reaches a card's memory through a window of 256 MiB, and cards cannot copy to "
-        "each other.",
+        "card-bar", "cards", "resizable BAR: whether the host can access the whole memory of every card",
+        "Level Zero refuses a card whose window (BAR) is smaller than its memory, so no engine starts on it.",
         "Turn on Above 4G Decoding and Resizable BAR in the BIOS.",
         lambda site: (device_files(site, "resource"),), window, needs_cards=True,
+        source="https://github.com/intel/compute-runtime/issues/933",
+    ),
+    Check(
+        "iommu", "cards", "whether an IOMMU translates the cards' addresses",
+        "Copies from card to card then go through the processor. Intel validates several cards with the IOMMU off.",
+        "Set host_kernel_arguments: [intel_iommu=off] or [amd_iommu=off], unless a virtual machine needs it.",
+        lambda site: (device_files(site, "iommu_group/type"),), iommu, needs_cards=True, captured_only=True,
     ),
     Check(
         "card-bus-errors", "cards", "PCIe errors of the cards",

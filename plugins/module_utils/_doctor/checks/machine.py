@@ -170,6 +170,13 @@ def kernel_trouble(site: Site, answers: Answers) -> Finding:
     here, earlier = trouble(now.out), trouble(before.out)
     if here.dead:
         return failed("the kernel gave up on a card or on the machine in this boot", *here.dead, *here.faults)
+    if here.small:
+        return failed(
+            "the machine shows only a part of a card's memory: no engine starts on that card",
+            *here.small, *here.faults,
+            fix="Turn on Above 4G Decoding and Resizable BAR in the BIOS; see the check card-bar.",
+            source="https://github.com/intel/compute-runtime/issues/933",
+        )  # fmt: skip
     if here:
         return warned("the kernel reports faults in this boot", *here.faults, *here.hardware)
     if earlier:

@@ -13,7 +13,7 @@ from ... import _apt, _gpu_driver
 from ..._environment import SYSTEM_PATH
 from ..._host import version_key
 from ..model import Answers, Check, Command, Finding, Look, Read, Site, failed, passed, skipped, warned
-from ..parse import libraries, opencl_devices, sycl_devices, xpu_smi_devices
+from ..parse import cards_among, libraries, opencl_devices, sycl_devices, xpu_smi_devices
 from .machine import DPKG, installed
 
 ONEAPI = "/opt/intel/oneapi"
@@ -66,10 +66,10 @@ def loader(site: Site, answers: Answers) -> Finding:
 
 def level_zero(site: Site, answers: Answers) -> Finding:
     """By sycl-ls, or where that is not installed by xpu-smi, which goes the same way."""
-    listing, found = answers.output(sycl_ls(site)), 0
+    listing = answers.output(sycl_ls(site))
     if listing.ok:
         devices = [item for item in sycl_devices(listing.out) if (item.backend, item.kind) == ("level_zero", "gpu")]
-        lines, found, tool = [item.name for item in devices], len(devices), "sycl-ls"
+        names, lines, tool = [item.name for item in devices], [item.name for item in devices], "sycl-ls"
     else:
         second = answers.output(XPU_SMI)
         if not second.ok:
@@ -77,8 +77,9 @@ def level_zero(site: Site, answers: Answers) -> Finding:
                 f"neither sycl-ls ({listing.why()}) nor xpu-smi discovery ({second.why()}) answers; see torch-xpu"
             )
         cards = xpu_smi_devices(second.out)
-        lines = [f"{card.get('device name', '?')} at {card.get('pci bdf address', '?')}" for card in cards]
-        found, tool = len(cards), "xpu-smi discovery"
+        names, tool = [card.get("device name", "?") for card in cards], "xpu-smi discovery"
+        lines = [f"{name} at {card.get('pci bdf address', '?')}" for name, card in zip(names, cards, strict=True)]
+    found = cards_among(names)
     if found < len(site.cards):
         return failed(f"Level Zero shows {found} of {len(site.cards)} cards ({tool})", *lines)
     return passed(f"Level Zero shows {found} cards ({tool})", *lines)
@@ -89,11 +90,11 @@ def opencl(site: Site, answers: Answers) -> Finding:
     if output.problem:
         return skipped(f"clinfo: {output.problem}")
     devices = opencl_devices(output.out)
-    cards = [device for platform, device in devices if "Graphics" in platform or "Arc" in device]
+    found = cards_among(device for _platform, device in devices)
     lines = [f"{platform}: {device}" for platform, device in devices]
-    if len(cards) < len(site.cards):
-        return warned(f"OpenCL shows {len(cards)} of {len(site.cards)} cards", *lines)
-    return passed(f"OpenCL shows {len(cards)} cards", *lines)
+    if found < len(site.cards):
+        return failed(f"OpenCL shows {found} of {len(site.cards)} cards", *lines)
+    return passed(f"OpenCL shows {found} cards", *lines)
 
 
 def pinned(site: Site, answers: Answers) -> Finding:

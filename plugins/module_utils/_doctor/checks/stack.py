@@ -11,8 +11,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..._slot.model.profile import MASK
 from .. import inside
 from ..model import Answers, Check, Command, Finding, Look, Output, Probe, Site, failed, passed, skipped, warned
+from ..parse import cards_among
 
 # Combinations that are known not to work: distribution, pattern of its version, the version of torch, what happens.
 KNOWN_BAD = (
@@ -35,6 +37,12 @@ def engine_env(site: Site, stack: Mapping[str, Any]) -> tuple[tuple[str, str], .
         for name, text in site.manifest_of(stack).get("env", {}).items()
     }
     return tuple(sorted({**(own[0] if own else manifest), **quiet}.items()))
+
+
+def cards_for(site: Site, stack: Mapping[str, Any]) -> int:
+    """How many B70 cards the environment of the stack leaves to an engine."""
+    mask = dict(engine_env(site, stack)).get(MASK, "")
+    return sum(str(number) in mask.split(",") for number in site.numbers) if mask else len(site.cards)
 
 
 def inside_of(site: Site, stack: Mapping[str, Any], vllm: bool) -> Command:
@@ -146,8 +154,9 @@ def torch_xpu(site: Site, answers: Answers) -> Finding:
             return failed(f"torch of {stack['id']} cannot be imported: {answer['errors']['torch']}", *lines)
         xpu = answer["xpu"]
         lines += [f"{stack['id']}: torch {answer['torch']}, {xpu['count']} devices", *xpu["names"]]
-        if not xpu["available"] or xpu["count"] < len(site.cards):
-            return failed(f"torch {answer['torch']} sees {xpu['count']} of {len(site.cards)} cards", *lines)
+        found = cards_among(xpu["names"])
+        if not xpu["available"] or found < cards_for(site, stack):
+            return failed(f"torch {answer['torch']} sees {found} of {cards_for(site, stack)} cards", *lines)
     return passed(f"torch sees all {len(site.cards)} cards", *lines)
 
 
@@ -246,9 +255,11 @@ def program(site: Site, answers: Answers) -> Finding:
         name, kind = site.kind_of(stack).program, manifest.get("verify", {}).get("device_type")
         if not output.ok:
             return failed(f"{name} of {stack['id']} does not run: {output.why()}", *lines)
-        count = len(re.findall(rf"^\s*{re.escape(str(kind))}\d+:", output.out, re.MULTILINE)) if kind else 0
-        if kind and count < len(site.cards):
-            return failed(f"{name} of {stack['id']} sees {count} of {len(site.cards)} cards", *output.out.splitlines())
+        named = re.findall(rf"^\s*{re.escape(str(kind))}\d+:(.*)$", output.out, re.MULTILINE) if kind else []
+        count = cards_among(named)
+        wanted = cards_for(site, stack)
+        if kind and count < wanted:
+            return failed(f"{name} of {stack['id']} sees {count} of {wanted} cards", *output.out.splitlines())
         lines.append(f"{stack['id']}: {name} runs" + (f" and sees {count} {kind} devices" if kind else ""))
     return passed(lines[0], *lines)
 

@@ -544,12 +544,14 @@ def _load(fx: Effects, layout: Layout) -> dict[str, int] | None:
 
 
 def cards(fx: Effects) -> list[dict[str, Any]]:
-    """The cards, with their memory and their power cap as far as their driver tells it."""
+    """The cards in the order of masks, with model, address, memory and power cap as far as their driver tells them."""
     nodes = fx.processes.render_nodes()
     told = {card.node: card for card in fx.processes.card_memory(nodes)}
     return [
         {
             "node": node,
+            "model": guards.model_of(fx, node),
+            "address": fx.processes.pci_address(node),
             "used_bytes": told[node].used if node in told else None,
             "total_bytes": told[node].total if node in told else None,
             "power_cap_w": None if (cap := guards.power_of(fx, node)) is None else cap / power.W,

@@ -15,12 +15,12 @@ import struct
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv6Address
 
+from ..power import MODELS, VENDOR
 from ..words.types import CardMemory, Holder
 from .cards import card_memory, pci_address, resident_bytes, write_driver
 
 _LISTEN = "0A"
 _SIOCGIFCONF = 0x8912
-CARDS = {("0x8086", "0xe223"), ("0x8086", "0xe211")}  # PCI ids: Arc Pro B70, B60
 
 
 def _read(path: str) -> bytes:
@@ -122,9 +122,10 @@ def _holder(pid: int, what: str) -> Holder:
     return Holder(pid, command or "gone", user, unit_of(_read(f"/proc/{pid}/cgroup").decode()), what)
 
 
-def _address(node: str) -> tuple[str, str]:
+def _address(node: str) -> tuple[int, str, str]:
     name = os.path.basename(node)
-    return os.path.basename(os.path.realpath(f"/sys/class/drm/{name}/device")), name
+    address = os.path.basename(os.path.realpath(f"/sys/class/drm/{name}/device"))
+    return len(address), address, name
 
 
 def is_first(status: str) -> bool:
@@ -177,7 +178,7 @@ class ProcTable:
         for name in sorted(name for name in _names(root) if name.startswith("renderD")):
             vendor = _read(f"{root}/{name}/device/vendor").decode().strip()
             device = _read(f"{root}/{name}/device/device").decode().strip()
-            if (vendor, device) in CARDS:
+            if vendor == VENDOR and device in MODELS:
                 nodes.append(f"/dev/dri/{name}")
         # By address, as a mask of cards counts them; the kernel numbers them as they come.
         return tuple(sorted(nodes, key=_address))

@@ -212,6 +212,20 @@ def check_cards(fx: Effects, layout: Layout, profile: Profile) -> None:
                 expected=f"{profile.all_cards} cards{several}",
                 got=f"{len(nodes)} ({', '.join(nodes) or 'none'})",
             )
+        for node in strangers.nodes_of(profile, nodes):
+            if model_of(fx, node) not in ("", power.B70):
+                raise SlotFault(
+                    f"profile {profile.name} may use {node}, which it was not made for; name the B70 cards "
+                    "(engine.devices in the profile, or cards in b70_slots)",
+                    expected=power.B70,
+                    got=f"card {nodes.index(node)} is an {model_of(fx, node)}",
+                )
+
+
+def model_of(fx: Effects, node: str) -> str:
+    """The model of a card; empty where the kernel does not tell."""
+    device = fx.files.read(PurePosixPath("/sys/class/drm", PurePosixPath(node).name, "device/device"))
+    return power.MODELS.get((device or "").strip().lower(), "")
 
 
 def power_of(fx: Effects, node: str, name: str = power.CAP) -> int | None:

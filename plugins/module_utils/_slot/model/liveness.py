@@ -177,8 +177,9 @@ def due(every_s: float, last: Moment | None, now: Moment) -> bool:
 _XE = re.compile(r"\bxe (?P<card>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): (?P<text>.*)")
 LOST = re.compile(r"wedged|Failed to initialize uC|[Ff]ailed to probe|probe with driver xe failed|survivability mode")
 FAULT = re.compile(
-    r"Fault response|CAT error|engine reset|gt reset|GPU reset|coredump has been created|Timedout job|timed out"
-    r"|\bhung\b|device lost|reset (?:started|failed)|\b(?:[bcrv]|ve)cs\d* reset\b|\*ERROR\*",
+    r"Fault response|CAT error|engine reset|exec queue reset|trying reset|gt reset|GPU reset"
+    r"|coredump has been created|Timedout job|timed out|\bhung\b|device lost|reset (?:started|failed)"
+    r"|\b(?:[bcrv]|ve)cs\d* reset\b|\*ERROR\*",
     re.IGNORECASE,
 )
 

@@ -40,16 +40,41 @@ def test_cards_are_found_in_every_pci_domain_and_ordered_by_address(tmp_path):
     pci_device(tmp_path, "0000:04:00.0", "0xe211", driver="xe", node=2)
     found = _host.cards(tmp_path)
     assert [card["address"] for card in found] == ["0000:03:00.0", "0000:0a:00.0", "10000:01:00.0"]
+    assert [card["number"] for card in found] == [0, 2, 3], "Level Zero and masks count the B60 at 0000:04:00.0 too"
     assert found[0] == {
+        "number": 0,
+        "model": "Arc Pro B70",
         "address": "0000:03:00.0",
         "driver": "xe",
         "guc": "",
+        "guc_wanted": "",
         "numa_node": None,
         "card_node": "/dev/dri/card0",
         "render_node": "/dev/dri/renderD128",
     }
     assert found[2]["driver"] == ""
     assert found[2]["render_node"] is None
+
+
+def test_cards_of_other_models_are_named_by_their_numbers(tmp_path):
+    for bus, device in (("03", "0xe211"), ("04", "0xe212"), ("05", "0xe223"), ("06", "0xe20b"), ("07", "0xe20c")):
+        pci_device(tmp_path, f"0000:{bus}:00.0", device, driver="xe", node=int(bus))
+    # What sits on the cards' boards, and an iGPU, have no number.
+    pci_device(tmp_path, "0000:02:00.0", "0xe2ff")
+    pci_device(tmp_path, "0000:00:02.0", "0xa780", driver="i915", node=9)
+    assert [_host.named(card) for card in _host.cards(tmp_path)] == ["card 2, Arc Pro B70 at 0000:05:00.0"]
+    assert [_host.named(card) for card in _host.other_cards(tmp_path)] == [
+        "card 0, Arc Pro B60 at 0000:03:00.0",
+        "card 1, Arc Pro B50 at 0000:04:00.0",
+        "card 3, Arc B580 at 0000:06:00.0",
+        "card 4, Battlemage 8086:e20c at 0000:07:00.0",
+    ]
+
+
+def test_a_card_of_another_model_that_a_virtual_machine_has_is_not_counted(tmp_path):
+    pci_device(tmp_path, "0000:03:00.0", "0xe211", driver="vfio-pci")
+    pci_device(tmp_path, "0000:04:00.0", "0xe223", driver="vfio-pci", node=1)
+    assert [_host.named(card) for card in _host.family(tmp_path)] == ["card 0, Arc Pro B70 at 0000:04:00.0"]
 
 
 # As xe writes it (xe_uc_fw_print), and as i915 does; what follows in the file is left out.
@@ -85,6 +110,8 @@ def test_the_firmware_of_a_card_is_read_wherever_the_kernel_shows_it(tmp_path, f
     file.parent.mkdir(parents=True)
     file.write_text(text)
     assert [card["guc"] for card in _host.cards(tmp_path)] == [version]
+    wanted = "70.54.0" if text is XE_GUC else ""
+    assert [card["guc_wanted"] for card in _host.cards(tmp_path)] == [wanted]
 
 
 def test_the_kernels_log_says_what_the_debug_files_do_not(tmp_path):
@@ -97,6 +124,33 @@ def test_the_kernels_log_says_what_the_debug_files_do_not(tmp_path):
         ("0000:04:00.0", ""),
         ("0001:03:00.0", ""),  # nothing drives it now, whatever the log has of earlier
     ]
+
+
+def guc_file(version: tuple[int, int, int]) -> bytes:
+    """The head of a file of GuC firmware, as the kernel's xe_uc_fw_abi.h lays it out, and some of its code."""
+    major, minor, patch = version
+    return bytes(64) + bytes([patch, minor, major, 0]) + bytes(60) + b"uCode"
+
+
+def test_the_version_of_a_file_of_firmware_is_in_its_head(tmp_path):
+    file = tmp_path / "bmg_guc_70.bin"
+    assert _host.guc_of_file(file) == ""
+    file.write_bytes(guc_file((70, 65, 0)))
+    assert _host.guc_of_file(file) == "70.65.0"
+    for damaged in (b"", b"not found", bytes(400)):
+        file.write_bytes(damaged)
+        assert _host.guc_of_file(file) == ""
+
+
+def test_firmware_that_waits_for_a_restart_is_a_reason_for_one():
+    system = {"kernel": "7.0.0-27-generic", "next_kernel": "7.0.0-27-generic", "kernel_arguments": []}
+
+    def reasons(file: str, *running: str) -> list[str]:
+        return _host.restart_reasons([], [], {**system, "guc_file": file}, [{"guc": guc} for guc in running])
+
+    (reason,) = reasons("70.65.0", "70.58.0", "70.58.0", "")
+    assert reason.startswith("the next boot loads the GuC firmware 70.65.0 from /lib/firmware/updates/")
+    assert reasons("70.65.0", "70.65.0") == reasons("", "70.58.0") == reasons("70.65.0", "") == []
 
 
 def test_a_kernel_is_wanted_where_a_card_is_and_the_running_one_does_not_know_it():

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot import power
 from labkit import cards
 
 PROGRAM = Path(__file__).parents[4] / "roles/card_metrics/files/b70_card_metrics.py"
@@ -114,6 +115,30 @@ def test_a_sleeping_card_is_not_woken(tree):
 def test_a_file_without_a_number_is_counted(tree):
     put(folder(tree) / "hwmon/hwmon7", temp2_input="")
     assert f"b70_card_unreadable_files{{{FIRST}}} 1" in lines(tree)
+
+
+def test_all_cards_of_the_family_are_numbered_as_masks_and_caps_number_them(tmp_path):
+    cards.tree(tmp_path / "sys", 3, others={0: "0xe211"})
+    said = lines(tmp_path / "sys")
+    assert "b70_cards 2" in said
+    assert f'b70_card_info{{{FIRST},model="Arc Pro B60"}} 1' in said
+    assert 'b70_card_info{card="1",pci="0000:83:00.0",model="Arc Pro B70"} 1' in said
+    known = power.cards(tmp_path / "sys")
+    told = [line for line in said if line.startswith("b70_card_info")]
+    assert told == [
+        f'b70_card_info{{card="{number}",pci="{card.address}",model="{card.model}"}} 1'
+        for number, card in enumerate(known)
+    ]
+
+
+def test_a_card_of_another_model_that_a_virtual_machine_has_has_no_number(tmp_path):
+    cards.tree(tmp_path / "sys", 2, driver="vfio-pci", others={0: "0xe211"})
+    assert [card.address for card in power.cards(tmp_path / "sys")] == [cards.address(1)]
+    assert f'b70_card_driver_bound{{card="0",pci="{cards.address(1)}"}} 0' in lines(tmp_path / "sys")
+
+
+def test_the_models_are_those_of_the_rest_of_the_collection():
+    assert (metrics.MODELS, metrics.VENDOR, metrics.DRIVER) == (power.MODELS, power.VENDOR, power.DRIVER)
 
 
 def test_a_host_without_cards(tmp_path):

@@ -17,6 +17,7 @@ from unit.plugins.module_utils._doctor.hosts import (
     card,
     judge,
     out,
+    profile,
     site,
 )
 
@@ -57,34 +58,53 @@ def test_the_kernel_that_runs_and_the_next_one():
     assert "lacks" not in " ".join(found("7.0.0-39-generic", "7.0.0-39-generic").evidence)
     coming = found("6.17.0-23-generic", "7.0.0-39-generic")
     assert (coming.level, "the next boot uses kernel 7.0.0-39-generic" in coming.summary) == (Level.WARN, True)
-    assert found("6.18.51-custom", "").level is Level.PASS
+    for known in ("6.18.51-custom", "7.1.0", "7.2.7"):
+        assert found(known, "").level is Level.PASS, known
+    unknown = found("7.3.1-custom", "")
+    assert (unknown.level, "nothing is known of its series" in unknown.summary) == (Level.WARN, True)
 
 
-def guc(*versions: str, accepted: tuple[str, ...] = (), log: str = ""):
-    where = site(settings={"guc_accepted": list(accepted)})
-    where = replace(where, cards=[card(number, guc=version) for number, version in enumerate(versions)])
-    return judge("guc-firmware", where, (machine.kernel_log(0), out(log)))
+def guc(*versions: str, kernel: str = "6.17.0-23-generic", wanted: str = "", accepted=(), log: str = ""):
+    where = site(settings={"guc_accepted": list(accepted)}, system={**SYSTEM, "kernel": kernel})
+    cards = [card(number, guc=version, guc_wanted=wanted) for number, version in enumerate(versions)]
+    return judge("guc-firmware", replace(where, cards=cards), (machine.kernel_log(0), out(log)))
 
 
-def test_guc_firmware_is_judged_by_what_the_role_knows():
+def test_guc_firmware_is_judged_with_the_kernel_that_runs_it():
     assert guc("70.65.0", "70.65.0").level is Level.PASS
-    bad = guc("70.65.0", "70.58.0")
-    assert (bad.level, bad.summary) == (Level.FAIL, "GuC firmware 70.58.0 is known to be bad on these cards")
-    assert bad.evidence[:2] == (f"{A}: GuC 70.65.0", f"{B}: GuC 70.58.0")
-    assert "70.65 or 70.72.1" in bad.fix
+    bad = guc("70.54.0", "70.58.0", kernel="7.0.0-27-generic", wanted="70.54.0")
+    assert bad.level is Level.FAIL
+    assert bad.summary.startswith("GuC firmware 70.58.0 under the kernel 7.0.0-27-generic is known to be bad")
+    assert bad.evidence[:2] == (f"{A}: GuC 70.54.0", f"{B}: GuC 70.58.0")
+    assert bad.evidence[3].startswith("GuC 70.58.0 (wanted 70.54.0) under the kernel 7.0.0-27-generic: bad: ")
+    assert "70.54 or 70.65" in bad.fix
     assert bad.source.endswith("compute-runtime/issues/948")
-    assert guc("70.58.0", accepted=("70.58",)).level is Level.WARN
+    assert guc("70.58.0", kernel="7.0.0-27-generic", accepted=("70.58",)).level is Level.WARN
+    assert guc("70.58.0", "70.58.0", kernel="7.1.0").level is Level.PASS
+    assert guc("70.72.1", "70.72.1", kernel="7.2.7").level is Level.PASS
+    assert guc("70.72.1", "70.72.1", kernel="7.0.0-27-generic").level is Level.FAIL
     assert guc("70.44.1").level is Level.WARN
-    assert guc("70.36.0").level is Level.FAIL
-    unknown = guc("70.99.0", "")
-    assert (unknown.level, unknown.evidence[1]) == (Level.PASS, f"{B}: GuC unknown")
-    assert "nothing is known of it" in unknown.evidence[2]
+    contrary = guc("70.65.0", kernel="7.0.14")
+    assert (contrary.level, "is contradictory" in contrary.summary) == (Level.WARN, True)
+
+
+def test_guc_firmware_that_nobody_has_reported_is_unknown_and_never_passes():
+    for version in ("70.36.0", "70.45.2", "70.49.4", "70.53.0", "70.76.0", "70.99.0"):
+        found = guc(version, kernel="7.2.7")
+        assert (found.level, "is unknown: " in found.summary) == (Level.WARN, True), version
+    older = guc("70.49.4", kernel="7.0.0-27-generic", wanted="70.54.0")
+    assert "it is older than 70.54.0, which this kernel asks for" in older.summary
+    part = guc("70.65.0", "")
+    assert (part.level, part.evidence[1]) == (Level.WARN, f"{B}: GuC unknown")
 
 
 def test_guc_firmware_by_the_kernels_log_where_debugfs_does_not_say():
-    found = guc("", "", log=captured("kernel-good.txt"))
+    found = guc("", "", kernel="7.0.0-39-generic", log=captured("kernel-good.txt"))
     assert (found.level, found.evidence[:2]) == (Level.FAIL, (f"{A}: GuC 70.58.0", f"{B}: GuC 70.44.1"))
     assert guc("", "").level is Level.SKIP
+    wanted = guc("", "", kernel="7.0.0-39-generic", log=captured("kernel-recommended.txt"))
+    assert wanted.evidence[:2] == (f"{A}: GuC 70.45.2", f"{B}: GuC 70.58.0")
+    assert wanted.evidence[2].startswith("GuC 70.45.2 (wanted 70.54.0) under the kernel 7.0.0-39-generic: unknown: ")
 
 
 def power(first: str, second: str):
@@ -128,13 +148,17 @@ def test_the_link_of_the_bridge_is_judged_not_the_one_inside_the_card():
     narrow = judge("card-link", site(), links_of(way("16.0", 16), way("16.0", 8)))
     assert (narrow.level, narrow.evidence[1]) == (Level.WARN, f"{B}: 16 GT/s x8 at 0000:01:00.0")
     assert judge("card-link", site(), links_of(way("8.0", 16), way("16.0", 16))).level is Level.WARN
+    # Generation 5 gives with eight lanes what generation 4 gives with sixteen.
+    assert judge("card-link", site(), links_of(way("32.0", 8), way("16.0", 16))).level is Level.PASS
+    assert judge("card-link", site(), links_of(way("32.0", 4), way("16.0", 16))).level is Level.WARN
     passed_through = {A: hop("2.5", 1, widest=1)}
     assert judge("card-link", site(), links_of(way("16.0", 16), passed_through)).level is Level.SKIP
 
 
 def test_a_card_that_works_alone_does_without_a_wide_link():
     assert judge("card-link", site(cards=1), links_of(way("16.0", 8))).level is Level.PASS
-    assert judge("card-link", site(cards=1), links_of(way("2.5", 16))).level is Level.WARN
+    assert judge("card-link", site(cards=1), links_of(way("16.0", 2))).level is Level.PASS
+    assert judge("card-link", site(cards=1), links_of(way("2.5", 8))).level is Level.WARN
     assert judge("card-link", site(cards=1), links_of(way("16.0", 1))).level is Level.WARN
 
 
@@ -184,11 +208,48 @@ def test_power_caps():
     assert caps(275, -1).evidence == (f"{A}: 275 W", f"{B}: unknown")
 
 
-def test_resizable_bar():
-    read = cards.device_files(site(), "resource")
-    texts = {f"{PCI}/{A}/resource": captured("resource.txt"), f"{PCI}/{B}/resource": captured("resource-small.txt")}
-    found = judge("card-bar", site(), (read, texts))
-    assert (found.level, found.evidence) == (Level.WARN, (f"{A}: BAR 2 is 32768 MiB", f"{B}: BAR 2 is 256 MiB"))
+def bar(*texts: str):
+    where = site(cards=len(texts))
+    names = (f"{PCI}/{address}/resource" for address in (A, B))
+    known = {name: text for name, text in zip(names, texts, strict=False) if text}
+    return judge("card-bar", where, (cards.device_files(where, "resource"), known))
+
+
+def test_a_window_that_is_smaller_than_the_memory_of_its_card_fails():
+    whole, small = captured("resource.txt"), captured("resource-small.txt")
+    found = bar(whole, small)
+    assert (found.level, found.evidence) == (Level.FAIL, (f"{A}: BAR 2 is 32768 MiB", f"{B}: BAR 2 is 256 MiB"))
+    assert "no engine starts on them" in found.summary
+    half = whole.replace("0x00003807ffffffff", "0x00003803ffffffff")
+    assert (bar(half).level, bar(half).evidence) == (Level.FAIL, (f"{A}: BAR 2 is 16384 MiB",))
+    none = whole.replace("0x0000380000000000 0x00003807ffffffff 0x000000000014220c", "0x0 0x0 0x0")
+    assert (bar(none).level, bar(none).evidence) == (Level.FAIL, (f"{A}: BAR 2 is 0 MiB",))
+    assert bar(whole).level is Level.PASS
+    assert bar("").level is Level.SKIP
+
+
+def translated(*kinds: str, arguments: tuple[str, ...] = ()):
+    where = site(cards=len(kinds), system={**SYSTEM, "kernel_arguments": list(arguments)})
+    names = (f"{PCI}/{address}/iommu_group/type" for address in (A, B))
+    texts = {name: f"{kind}\n" for name, kind in zip(names, kinds, strict=False) if kind}
+    return judge("iommu", where, (cards.device_files(where, "iommu_group/type"), texts))
+
+
+def test_the_iommu_is_told():
+    found = translated("DMA-FQ", "DMA", arguments=("quiet", "iommu=strict"))
+    assert (found.level, found.evidence) == (Level.WARN, (f"{A}: DMA-FQ", f"{B}: DMA", "iommu=strict"))
+    assert translated("DMA-FQ").level is Level.PASS
+    assert "passes the cards' addresses through" in translated("identity", "identity").summary
+    assert translated("", "", arguments=("intel_iommu=off",)).summary == "no IOMMU stands before the cards"
+
+
+def test_the_cards_own_firmware_is_told():
+    first, second = cards.xpu_smi(site(), "discovery")
+    told = (first, out(captured("xpu-smi-discovery-firmware.txt")))
+    absent = (second, Output(problem="xpu-smi is not installed"))
+    where = replace(site(), cards=[card(number, guc="70.65.0") for number in range(2)])
+    found = judge("guc-firmware", where, (machine.kernel_log(0), out("")), told, absent)
+    assert found.evidence[-2:] == (f"{A}: IFWI BMG_31.775", f"{B}: IFWI unknown: xpu-smi is not installed")
 
 
 def ecc(*names: str):
@@ -225,6 +286,54 @@ def test_ecc_by_the_size_of_the_memory_where_xpu_smi_is_not_there():
     on = found(whole, less)
     assert (on.level, "1 of 2 cards have less than 30 GiB" in on.summary) == (Level.WARN, True)
     assert found(whole).level is Level.SKIP
+
+
+def test_ecc_that_nobody_tells_is_unknown_and_the_smaller_memory_wins():
+    commands = cards.xpu_smi(site(), "config")
+    whole = captured("vram-mm.txt")
+    less = whole.replace("size: 34242297856", f"size: {34242297856 * 7 // 8}")
+    paths = [f"/sys/kernel/debug/dri/{address}/tile0/vram_mm" for address in (A, B)]
+
+    def found(name: str, *texts: str):
+        said = [(command, out(captured(name))) for command in commands]
+        return judge("card-ecc", site(), *said, (cards.vram_files(site()), dict(zip(paths, texts, strict=False))))
+
+    unknown = found("xpu-smi-config-na.txt")
+    assert (unknown.level, "does not report ECC" in unknown.summary) == (Level.SKIP, True)
+    assert found("xpu-smi-config-na.txt", whole, whole).level is Level.PASS
+    off, silent = (
+        (command, out(captured(f"xpu-smi-config{name}.txt")))
+        for command, name in zip(commands, ("", "-na"), strict=True)
+    )
+    part = judge("card-ecc", site(), off, silent)
+    assert (part.level, f"unknown for {B}" in part.summary) == (Level.WARN, True)
+    for tool in ("xpu-smi-config-na.txt", "xpu-smi-config.txt"):
+        small = found(tool, whole, less)
+        assert (small.level, "1 of 2 cards have less than 30 GiB" in small.summary) == (Level.WARN, True), tool
+    assert "28 GiB" not in found("xpu-smi-config.txt", whole, whole).summary
+
+
+def other(number: int, model: str = "Arc Pro B60") -> dict[str, object]:
+    return {**card(0), "number": number, "model": model, "address": "0000:01:00.0"}
+
+
+def test_a_card_of_another_model_is_named_and_has_a_number():
+    ours = [{**card(index), "number": index + 1} for index in range(2)]
+    masked = profile(engine={"env": {"ZE_AFFINITY_MASK": "1,2"}, "argv": []})
+    where = replace(site(), cards=ours, others=[other(0)], wanted=[masked])
+    found = judge("card-count", where)
+    assert (found.level, found.summary) == (Level.PASS, "2 cards; beside them card 0, Arc Pro B60 at 0000:01:00.0")
+    assert [command.argv[-1] for command in cards.xpu_smi(where, "config")] == ["1", "2"]
+    # Without a mask, and with one that counts B70 cards only, an engine starts on the B60.
+    for mask in ("", "0,1"):
+        wrong = profile(engine={"env": {"ZE_AFFINITY_MASK": mask}, "argv": []})
+        used = judge("card-count", replace(where, wanted=[wrong]))
+        assert (used.level, "big may use card 0, Arc Pro B60 at 0000:01:00.0" in used.summary) == (Level.FAIL, True)
+    replicas = profile(cards=1, engine={"env": {}, "replicas": [
+        {"env": {"ZE_AFFINITY_MASK": "1"}}, {"env": {"ZE_AFFINITY_MASK": "2"}}]})  # fmt: skip
+    assert judge("card-count", replace(where, wanted=[replicas])).level is Level.PASS
+    none = judge("card-count", replace(where, cards=[], wanted=[]))
+    assert (none.level, "card 0, Arc Pro B60" in none.summary) == (Level.SKIP, True)
 
 
 def test_errors_of_the_bus():

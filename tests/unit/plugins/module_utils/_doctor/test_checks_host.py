@@ -54,6 +54,16 @@ def test_the_kernel_log_of_this_boot(text: str, level: Level):
     assert earlier.level is (Level.PASS if level is Level.PASS else Level.WARN)
 
 
+def test_the_kernel_log_names_a_card_that_shows_only_a_part_of_its_memory():
+    now, before = machine.kernel_log(0), machine.kernel_log(-1)
+    found = judge("kernel-log", site(), (now, out(captured("kernel-small-bar.txt"))), (before, out("")))
+    assert (found.level, "only a part of a card's memory" in found.summary) == (Level.FAIL, True)
+    assert "0000:03:00.0: [drm] Small BAR device" in found.evidence[1]
+    assert "Resizable BAR" in found.fix
+    queue = judge("kernel-log", site(), (now, out(captured("kernel-exec-queue.txt"))), (before, out("")))
+    assert (queue.level, len(queue.evidence)) == (Level.WARN, 2)
+
+
 def test_a_kernel_log_that_cannot_be_read_is_not_a_good_one():
     now, before = machine.kernel_log(0), machine.kernel_log(-1)
     assert judge("kernel-log", site(), (now, out("")), (before, out(""))).level is Level.SKIP

@@ -51,8 +51,23 @@ def test_level_zero_devices_by_sycl_ls_and_by_xpu_smi():
 
 def test_opencl_devices():
     assert judge("opencl-devices", site(), (runtime.CLINFO, out(captured("clinfo-l.txt")))).level is Level.PASS
-    assert judge("opencl-devices", site(cards=3), (runtime.CLINFO, out(captured("clinfo-l.txt")))).level is Level.WARN
+    assert judge("opencl-devices", site(cards=3), (runtime.CLINFO, out(captured("clinfo-l.txt")))).level is Level.FAIL
     assert judge("opencl-devices", site(), (runtime.CLINFO, Output(problem="x"))).level is Level.SKIP
+
+
+def test_another_card_or_an_igpu_does_not_stand_in_for_a_card_that_is_missing():
+    sycl = runtime.sycl_ls(site())
+    found = judge("level-zero-devices", site(), (sycl, out(captured("sycl-ls-mixed.txt"))))
+    assert (found.level, found.summary) == (Level.FAIL, "Level Zero shows 1 of 2 cards (sycl-ls)")
+    assert "Arc(TM) Pro B60" in found.evidence[1]
+    assert judge("level-zero-devices", site(cards=1), (sycl, out(captured("sycl-ls-mixed.txt")))).level is Level.PASS
+    smi = captured("xpu-smi-discovery.txt")
+    other = smi.replace("Arc(TM) Pro B70", "Arc(TM) Pro B60", 1)
+    absent = (sycl, Output(problem="sycl-ls is not installed"))
+    assert judge("level-zero-devices", site(), absent, (runtime.XPU_SMI, out(other))).level is Level.FAIL
+    igpu = judge("opencl-devices", site(), (runtime.CLINFO, out(captured("clinfo-l-igpu.txt"))))
+    assert (igpu.level, igpu.summary) == (Level.FAIL, "OpenCL shows 1 of 2 cards")
+    assert igpu.evidence[1].endswith("Intel(R) UHD Graphics 770")
 
 
 def dpkg(source: str, text: str, packages: dict[str, str] | None = None):

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pytest
+
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor import parse
 from unit.plugins.module_utils._doctor.hosts import captured
 
@@ -38,6 +40,69 @@ def test_xpu_smi():
     assert parse.memory_ecc(captured("xpu-smi-config-pending.txt")) == ("enabled", "disabled")
     assert parse.memory_ecc(captured("xpu-smi-discovery-d0.txt")) == ("enabled", "enabled")
     assert parse.memory_ecc("Error: device not found") is None
+
+
+def test_ecc_that_the_driver_cannot_tell_is_no_state():
+    assert parse.memory_ecc(captured("xpu-smi-config-na.txt")) is None
+    assert parse.memory_ecc("| 0 | ECC State: N/A |") is None
+    assert parse.memory_ecc("| 0 | ECC State: Unknown |") is None
+    assert parse.memory_ecc(captured("xpu-smi-config.txt").replace("Pending: disabled", "Pending: N/A     ")) == (
+        "disabled", "disabled"
+    )  # fmt: skip
+
+
+def test_the_cards_own_firmware():
+    assert parse.firmware_of_card(captured("xpu-smi-discovery-firmware.txt")) == "BMG_31.775"
+    assert parse.firmware_of_card(captured("xpu-smi-discovery-d0.txt")) == ""
+    assert parse.firmware_of_card("| 0 | GFX Firmware Version: N/A |") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("Intel(R) Arc(TM) Pro B70 Graphics", "Arc Pro B70"),
+        ("Intel(R) Graphics [0xe223]", "Arc Pro B70"),
+        ("Intel(R) Graphics [0xE211]", "Arc Pro B60"),
+        ("Intel(R) Arc(tm) Pro B50 Graphics (BMG G21)", "Arc Pro B50"),
+        ("Intel(R) Arc(TM) B580 Graphics", "Arc B580"),
+        ("Intel(R) Graphics (BMG G31)", "Arc Pro B70"),
+        ("Intel(R) Graphics (BMG G21)", ""),
+        ("Intel(R) UHD Graphics 770", ""),
+        ("Intel(R) Graphics [0x7d67]", ""),
+        ("Intel(R) Arc(TM) 140V GPU (16GB)", ""),
+        ("Intel(R) Graphics", ""),
+    ],
+)
+def test_the_model_in_the_name_of_a_device(name, model):
+    assert parse.card_model(name) == model
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "wanted"),
+    [
+        ("\twanted release version 70.54.0\n\tfound release version 70.65.0\n", "70.65.0", "70.54.0"),
+        ("\tfound release version 70.65.0\n\tfound compatibility version 1.23.0\n", "70.65.0", ""),
+        ("\tversion: wanted 70.5.1, found 70.5.1\n", "70.5.1", "70.5.1"),
+        ("\tversion: wanted 70.12.1, found 0.0.0\n", "", "70.12.1"),
+        ("GuC version: 70.58.0 (wanted 70.54.0)", "70.58.0", "70.54.0"),
+        ("GuC firmware (xe/bmg_guc_70.bin) version 70.45.2, wanted 70.54.0", "70.45.2", "70.54.0"),
+        ("Using GuC firmware from xe/bmg_guc_70.bin version 70.49.4", "70.49.4", ""),
+        ("GuC firmware (70.54.0) is recommended, but only (70.45.2) was found", "70.45.2", "70.54.0"),
+        ("GuC firmware xe/bmg_guc_70.bin: unexpected version: 70.58.0 != 71.0.0", "70.58.0", "71.0.0"),
+        ("GuC firmware xe/bmg_guc_70.bin: fetch failed with error -ENOENT", "", ""),
+    ],
+)
+def test_the_firmware_that_was_found_and_wanted(text, found, wanted):
+    assert parse.guc_of(text) == (found, wanted)
+
+
+def test_the_kernels_log_says_what_it_wanted_for_each_card():
+    log = captured("kernel-recommended.txt")
+    assert parse.guc_versions(log) == {"0000:03:00.0": "70.45.2", "0000:43:00.0": "70.58.0"}
+    assert parse.guc_wanted(log) == {"0000:03:00.0": "70.54.0", "0000:43:00.0": "70.54.0"}
+    # A driver that was loaded again has the last word.
+    again = "xe 0000:03:00.0: [drm] Using GuC firmware from xe/bmg_guc_70.bin version 70.65.0\n"
+    assert parse.guc_versions(log + again)["0000:03:00.0"] == "70.65.0"
 
 
 def test_a_boot_is_unclean_when_its_journal_does_not_end_with_its_stop():
@@ -113,6 +178,9 @@ def test_the_kernel_log_of_bad_boots():
     assert [line.rsplit(" ", 1)[1] for line in wedged.dead] == ["wedged."]
     assert len(wedged.faults) == 2
     assert len(parse.trouble(captured("kernel-no-firmware.txt")).dead) == 1
+    assert len(parse.trouble(captured("kernel-exec-queue.txt")).faults) == 2
+    small = parse.trouble(captured("kernel-small-bar.txt"))
+    assert (len(small.small), small.dead, small.faults) == (2, (), ())
     hardware = parse.trouble(captured("kernel-hardware.txt"))
     assert (len(hardware.hardware), len(hardware.dead)) == (1, 1)
 

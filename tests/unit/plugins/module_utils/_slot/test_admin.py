@@ -208,8 +208,9 @@ def test_a_request_is_answered_as_b70ctl_tells_it(fake_host):
     fake_host.cards = 1
     code, answer = converse(fake_host, b"cards\n")
     assert answer["cards"] == [
-        {"node": "/dev/dri/renderD128", "used_bytes": 2**28, "total_bytes": 32 * 2**30, "power_cap_w": None}
-    ]
+        {"node": "/dev/dri/renderD128", "model": "", "address": "0000:03:00.0", "used_bytes": 2**28,
+         "total_bytes": 32 * 2**30, "power_cap_w": None}
+    ]  # fmt: skip
     fake_host.unit("a").fault = "wrong_answer"
     code, answer = converse(fake_host, b"load a root\n")
     assert (code, answer["exit"]) == (0, command.FAILED)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import PurePosixPath
 
 import pytest
 
@@ -45,19 +46,26 @@ def test_cards_tells_what_the_driver_tells(fake_host):
     assert b70ctl(fake_host, "cards") == (command.DONE, "this host shows no cards\n")
     fake_host.cards = 2
     code, text = b70ctl(fake_host, "cards")
-    assert (code, text.splitlines()[1]) == (0, "/dev/dri/renderD129: 0.2 of 32.0 GiB in use")
+    assert (code, text.splitlines()[1]) == (0, "card 1 (0000:04:00.0): /dev/dri/renderD129: 0.2 of 32.0 GiB in use")
     data = json.loads(b70ctl(fake_host, "cards", "--json")[1])
     assert data["cards"][0] == {
         "node": "/dev/dri/renderD128",
+        "model": "",
+        "address": "0000:03:00.0",
         "used_bytes": 2**28,
         "total_bytes": 32 * 2**30,
         "power_cap_w": None,
     }
+    fake_host.put(PurePosixPath("/sys/class/drm/renderD128/device/device"), "0xe211\n")
+    assert b70ctl(fake_host, "cards")[1].startswith("card 0 (Arc Pro B60 at 0000:03:00.0): /dev/dri/renderD128: ")
+    fake_host.put(PurePosixPath("/sys/class/drm/renderD128/device/device"), "")
     fake_host.memory_told = False
     assert "CAP_PERFMON" in b70ctl(fake_host, "cards")[1]
     data = json.loads(b70ctl(fake_host, "cards", "--json")[1])
     assert data["cards"][0] == {
         "node": "/dev/dri/renderD128",
+        "model": "",
+        "address": "0000:03:00.0",
         "used_bytes": None,
         "total_bytes": 32 * 2**30,
         "power_cap_w": None,
@@ -88,8 +96,9 @@ def test_status_in_json_has_stack_generations_and_cards(fake_host):
     assert data["stack"] == json.loads(fake_host.effects().files.read(LAYOUT.profile_json("a")))["stack"]["id"]
     assert data["frontdoor"] == {"active": 0, "queued": 0, "max_active": 2}
     assert data["cards"] == [
-        {"node": "/dev/dri/renderD128", "used_bytes": 2**28, "total_bytes": 32 * 2**30, "power_cap_w": None}
-    ]
+        {"node": "/dev/dri/renderD128", "model": "", "address": "0000:03:00.0", "used_bytes": 2**28,
+         "total_bytes": 32 * 2**30, "power_cap_w": None}
+    ]  # fmt: skip
     fake_host.frontdoor_present = False
     assert json.loads(b70ctl(fake_host, "status", "--json")[1])["frontdoor"] is None
 

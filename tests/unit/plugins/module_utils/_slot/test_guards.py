@@ -196,3 +196,19 @@ def test_a_profile_has_the_cards_of_its_slot_alone(fake_host, own, wanted, words
     result = switch(fake_host, "b")
     assert result["outcome"] == "untouched"
     assert words in result["msg"]
+
+
+@pytest.mark.parametrize(
+    ("mask", "outcome"),
+    [("1", "committed"), ("1,2", "committed"), ("0", "untouched"), ("2,0", "untouched"), ("", "untouched")],
+)
+def test_an_engine_never_starts_on_a_card_of_another_model(fake_host, mask, outcome):
+    fake_host.cards = 3
+    for number, device in enumerate(("0xe211", "0xe223", "0xe223")):
+        fake_host.put(PurePosixPath(f"/sys/class/drm/renderD{128 + number}/device/device"), f"{device}\n")
+    fake_host.render("b", cards=1, engine__env={"ZE_AFFINITY_MASK": mask} if mask else {})
+    result = switch(fake_host, "b")
+    assert result["outcome"] == outcome
+    if outcome == "untouched":
+        assert "profile b may use /dev/dri/renderD128, which it was not made for" in result["msg"]
+        assert "(expected Arc Pro B70; got card 0 is an Arc Pro B60)" in result["msg"]

@@ -202,6 +202,9 @@ def test_the_kernels_words_for_faults_and_losses():
     [
         ("[drm] ccs reset", 1),
         ("[drm] GT0: bcs0 reset", 1),
+        ("[drm] exec queue reset detected", 1),
+        ("[drm] GT0: trying reset from guc_exec_queue_timedout_job [xe]", 1),
+        ("[drm] Small BAR device", 0),
         ("[drm] Tile0: GT0: Fault response: Unsuccessful -EINVAL", 1),
         ("[drm] GT0: ccs0 preset", 0),
     ],

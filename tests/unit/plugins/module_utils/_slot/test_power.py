@@ -143,13 +143,37 @@ def test_a_cap_out_of_range_is_refused_with_the_range_and_nothing_is_set(sysfs, 
     assert not keep.exists()
 
 
-def test_only_a_b70_is_capped(sysfs, keep):
-    device = sysfs / "bus/pci/devices" / lab.address(0)
-    (device / "device").write_text("0xe211\n")  # a B60
-    with pytest.raises(power.PowerError, match="card 3 is not there: this host shows 3"):
-        power.set_caps(sysfs, keep, UNIT, 210, [3])
-    power.set_caps(sysfs, keep, UNIT, 210, None)
-    assert caps(sysfs) == [275, 210, 210, 210]
+@pytest.fixture
+def mixed(tmp_path):
+    """A B60 at the lowest address, and B70 cards above it."""
+    lab.tree(tmp_path / "sys", 4, others={0: "0xe211"})
+    return tmp_path / "sys"
+
+
+def test_a_number_means_the_card_that_masks_mean_by_it(mixed, keep):
+    power.set_caps(mixed, keep, UNIT, 210, [1])
+    assert caps(mixed) == [275, 210, 275, 275]
+    power.restore(mixed, keep, UNIT)
+    power.set_caps(mixed, keep, UNIT, 210, [3])
+    assert caps(mixed) == [275, 275, 275, 210]
+
+
+def test_a_card_of_another_model_is_refused_by_name_and_nothing_is_set(mixed, keep):
+    said = rf"card 0 \({lab.address(0)}\) is an Arc Pro B60, .* the B70 cards are 1 at {lab.address(1)}, 2 at"
+    with pytest.raises(power.PowerError, match=said):
+        power.set_caps(mixed, keep, UNIT, 210, [0, 1])
+    assert caps(mixed) == [275] * 4
+    assert not keep.exists()
+    with pytest.raises(power.PowerError, match="card 4 is not there: this host shows 4"):
+        power.set_caps(mixed, keep, UNIT, 210, [4])
+
+
+def test_only_a_b70_is_capped(mixed, keep, tmp_path):
+    power.set_caps(mixed, keep, UNIT, 210, None)
+    assert caps(mixed) == [275, 210, 210, 210]
+    lab.tree(tmp_path / "alone", 1, others={0: "0xe20b"})
+    with pytest.raises(power.PowerError, match=f"no card to cap; {lab.address(0)} is an Arc B580"):
+        power.set_caps(tmp_path / "alone", keep, UNIT, 210, None)
 
 
 def test_a_driver_without_caps_is_told_from_one_that_is_not_bound(sysfs, keep):

@@ -281,3 +281,42 @@ def test_the_profiles_of_two_empty_slots_do_not_share_a_card() -> None:
 def test_the_profile_of_another_slot_has_to_fit_its_cards(profile: str, problem: str) -> None:
     slots = slot_places({"main": {"cards": [0, 1]}, "aux": {"cards": [2], "port": 1, "profile": profile}}, 18080)
     assert choose(CATALOGUE, Here(STACKS, host(3), ROOT, MODELS), slots=slots)["problems"] == [problem]
+
+
+B60 = {"number": 0, "model": "Arc Pro B60", "address": "0000:01:00.0"}
+
+
+def beside_a_b60(count: int) -> dict[str, Any]:
+    cards = [{"number": number + 1, "address": f"0000:0{number + 2}:00.0"} for number in range(count)]
+    return host(0) | {"cards": cards, "other_cards": [B60]}
+
+
+def test_a_card_of_another_model_is_no_card_of_a_profile() -> None:
+    assert chosen(beside_a_b60(1), "on-one")["problems"] == []
+    (problem,) = chosen(beside_a_b60(1), "on-two")["problems"]
+    assert problem == "on-two needs 2 cards, this host has 1 card."
+    assert chosen(beside_a_b60(2))["profile"] == "on-two"
+    assert chosen(beside_a_b60(0))["profile"] == "on-none"
+
+
+@pytest.mark.parametrize(
+    ("devices", "words"),
+    [
+        ([1], ""),
+        ([0], "would use card 0 (engine.devices), which is an Arc Pro B60 at 0000:01:00.0: name B70 cards only."),
+        ([2], "uses card 2 (engine.devices), the last one of this host is card 1."),
+    ],
+)
+def test_the_numbers_of_a_profile_count_all_cards_of_the_family(devices: list[int], words: str) -> None:
+    profile = CATALOGUE["on-one"] | {"engine": CATALOGUE["on-one"]["engine"] | {"devices": devices}}
+    found = choose(CATALOGUE | {"on-one": profile}, Here(STACKS, beside_a_b60(1), ROOT, MODELS), "on-one")
+    assert found["problems"] == ([f"on-one {words}"] if words else [])
+
+
+def test_a_slot_with_a_card_of_another_model_is_refused_by_name() -> None:
+    def problems(cards: list[int]) -> list[str]:
+        slots = slot_places({"main": {"cards": cards}, "aux": {"cards": [], "port": 1}}, 18080)
+        return list(choose(CATALOGUE, Here(STACKS, beside_a_b60(2), ROOT, MODELS), "on-one", slots=slots)["problems"])
+
+    assert problems([1]) == problems([2, 1]) == []
+    assert "would use card 0 (b70_slots), which is an Arc Pro B60" in problems([0, 1])[0]

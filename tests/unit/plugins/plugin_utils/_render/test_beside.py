@@ -50,6 +50,10 @@ def test_the_second_side_has_a_unit_a_port_and_cards_of_its_own():
         ({"engine": {"devices": [3]}}, {"cards": 4}, [(3,), (0,)]),
         ({"cards": 2}, {"cards": 4}, [(0, 1), (2, 3)]),
         ({}, {"slots": {"main": {"cards": [3, 1]}}}, [(3,), (1,)]),
+        # A host with a card of another model as card 0.
+        ({}, {"cards": 2, "mixed": [1, 2]}, [(1,), (2,)]),
+        ({"engine": {"devices": [2]}}, {"cards": 2, "mixed": [1, 2]}, [(2,), (1,)]),
+        ({}, {"slots": {"main": {"cards": [3, 1]}}, "mixed": [1, 2, 3]}, [(3,), (1,)]),
     ],
 )
 def test_its_cards_are_the_next_ones_of_the_slot(changes, settings, numbers):
@@ -60,6 +64,7 @@ def test_its_cards_are_the_next_ones_of_the_slot(changes, settings, numbers):
     ("changes", "settings"),
     [
         ({}, {"cards": 1}),
+        ({}, {"cards": 1, "mixed": [1]}),
         ({}, {}),
         ({"cards": 2}, {"cards": 3}),
         ({"cards": 0}, {"cards": 2}),
