@@ -91,6 +91,8 @@ class ActionModule(ActionBase):
     _supports_async = False
     # Hosts that gave wrong bytes of the model at hand, with what was wrong.
     _wrong: Mapping[str, str] = MappingProxyType({})
+    # The files that profiles load of directories without a source.
+    _patterns: Mapping[str, list[str]] = MappingProxyType({})
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
@@ -333,6 +335,7 @@ class ActionModule(ActionBase):
         lookup = lookup_loader.get("arcpro.b70.catalogue", loader=self._loader, templar=self._templar)
         where = {"dirs": arguments["profile_dirs"], "stack_dirs": arguments["stack_dirs"]}
         catalogue = lookup.run([], self._vars, kind="profiles", inline=arguments["inline_profiles"], **where)[0]
+        self._patterns = hub.patterns_of(plain(catalogue), names)
         own = hub.from_catalogue(plain(catalogue), names, arguments["revisions"])
         own = {name: source for name, source in own.items() if name not in arguments["models"]}
         wanted = arguments["wanted"]
@@ -521,7 +524,9 @@ class ActionModule(ActionBase):
         fetched: Mapping[str, tuple[dict[str, Any], bool]],
         together: bool = False,
     ) -> dict[str, Any]:
-        models: dict[str, Any] = {name: {"wanted": None, "source": {"kind": "host"}} for name in others}
+        models: dict[str, Any] = {
+            name: {"wanted": None, "source": {"kind": "host", "include": self._patterns.get(name)}} for name in others
+        }
         for name, wanted in files.items():
             models[name] = {"wanted": service.pack(wanted), "source": {"kind": "path"}}
         for name, (identity, strict) in fetched.items():

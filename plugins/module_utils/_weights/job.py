@@ -223,7 +223,7 @@ def _judge(request: Request, files: Mapping[str, list[Any]]) -> None:
     """Raise WeightsError for files that are no model, or not the one that the profile describes."""
     for name in files:
         check_relative(name)
-    missing = missing_parts(files, None)
+    missing = missing_parts(files, None, request.identity.get("include") or ())
     if missing:
         raise WeightsError(
             f"{request.spec.get('repository') or request.spec.get('url') or 'what other hosts have'} is no complete "
