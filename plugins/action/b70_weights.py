@@ -499,7 +499,7 @@ class ActionModule(ActionBase):
         host = self._vars["inventory_hostname"]
         if recorded:
             return _pins_file.seen("weights", recorded, host, "the host's own record")
-        revision = self._ask({"step": "resolve", **self._task_for(name, source)})["revision"]
+        revision = self._ask_source({"step": "resolve", **self._task_for(name, source)})["revision"]
         return _pins_file.seen("weights", revision, host, self._origin()) if revision else {}
 
     def _refuse_other(self, name: str, repository: str, recorded: str, pins: Pins) -> None:
@@ -585,7 +585,7 @@ class ActionModule(ActionBase):
     def _fetch(self, name: str, source: Mapping[str, Any], spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Have the host fetch a model, say how far it is, and let it take its place."""
         task = self._task_for(name, source, spec)
-        begun = self._ask({"step": "begin", **task})
+        begun = self._ask_source({"step": "begin", **task})
         what = f"{begun['left']} files, {size_in_words(begun['bytes'])}"
         givers = [peer["host"] for peer in task["spec"].get("peers", ())]
         doing = f"taking {what} from {', '.join(givers)}" if givers else None
@@ -614,6 +614,18 @@ class ActionModule(ActionBase):
             return there
         self._wrong = {**self._wrong, **done.pop("wrong", {})}
         return done
+
+    def _ask_source(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Have the host ask the source of a model, again as often as that wants to be asked later."""
+        name, attempts = request["name"], max(1, self._options["attempts"])
+        for attempt in range(1, attempts + 1):
+            answer = self._ask(request)
+            if "wait_s" not in answer:
+                return answer
+            if attempt < attempts:
+                self._say(name, f"{answer['said']}; asking again in {progress.duration(answer['wait_s'])}")
+                HostJob(self._connection, "the question", lambda text: self._say(name, text)).wait(answer["wait_s"])
+        raise WeightsError(f"{name}: {answer['said']}, {attempts} times: {answer['advice']}")
 
     def _put_by_another(self, name: str, source: dict[str, Any]) -> dict[str, Any] | None:
         """What a model is that another play put in place at the same time, or None where none did."""

@@ -34,6 +34,20 @@ class Fault:
     times: int = 1
 
 
+@dataclass
+class Refusal:
+    """What is answered instead, `times` times (-1: always)."""
+
+    status: int
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    times: int = 1
+
+
+# What somebody answers who stands between: a page to sign in at, whatever was asked for.
+PORTAL = {"Content-Type": "text/html; charset=utf-8"}
+
+
 @dataclass(frozen=True)
 class Asked:
     """One request: `sent` is how many bytes of the body went out."""
@@ -49,7 +63,8 @@ class Asked:
 @dataclass
 class Hub:
     """A repository. commit: where its main branch is; coming: where that moves, one step for every question about it.
-    large: files in large file storage; token: who may read it (none: everybody)."""
+    large: files in large file storage; token: who may read it (none: everybody). claims: the commit that descriptions
+    name, whatever was asked for. refusals: what is answered instead, by how the path begins."""
 
     root: Path
     repository: str = "lab/tiny-a"
@@ -62,6 +77,8 @@ class Hub:
     pace_s: float = 0.0  # pause after every 64 KiB
     pause: Callable[[float], None] = time.sleep  # what pauses for so long
     faults: dict[str, Fault] = field(default_factory=dict)
+    claims: str = ""
+    refusals: dict[str, Refusal] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
     url: str = ""
     storage_url: str = ""
@@ -90,7 +107,8 @@ class Hub:
             if name in self.large:
                 entry["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 133}
             siblings.append(entry)
-        return {"_id": "0", "id": self.repository, "modelId": self.repository, "sha": commit, "siblings": siblings}
+        sha = self.claims or commit
+        return {"_id": "0", "id": self.repository, "modelId": self.repository, "sha": sha, "siblings": siblings}
 
 
 def git_sha1(data: bytes) -> str:
@@ -132,6 +150,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _route(self, path: str) -> None:
         hub = self.hub
+        refusal = next((one for begin, one in hub.refusals.items() if path.startswith(begin) and one.times), None)
+        if refusal is not None:
+            refusal.times -= 1
+            return self._send(refusal.status, refusal.body, refusal.headers)
         if self.storage:
             name = path.removeprefix("/store/")
             data = hub.files().get(name)
