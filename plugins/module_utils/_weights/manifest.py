@@ -123,9 +123,7 @@ def index_of(names: Collection[str]) -> str | None:
     return next((index for index in _INDEXES if index in names), None)
 
 
-def missing_parts(
-    names: Collection[str], indexed: Collection[str] | None, include: Iterable[str] = ()
-) -> list[str]:
+def missing_parts(names: Collection[str], indexed: Collection[str] | None, include: Iterable[str] = ()) -> list[str]:
     """Return what a directory lacks to be served, in words; empty when nothing.
 
     ``names`` are the files below the directory, ``indexed`` the weight files its index names (None without index),

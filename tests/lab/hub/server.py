@@ -22,6 +22,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from vendor.authority import certificates, context_of
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -82,6 +84,7 @@ class Hub:
     asked: list[Asked] = field(default_factory=list)
     url: str = ""
     storage_url: str = ""
+    authority: str = ""  # the certificate (PEM) that its clients must believe, where it is served with TLS
 
     def files(self) -> dict[str, bytes]:
         names = sorted(path for path in self.root.rglob("*") if path.is_file())
@@ -241,13 +244,21 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def serve(hub: Hub, address: str = "127.0.0.1") -> Iterator[Hub]:
-    """Serve a repository on free ports of `address`: the hub on one, its storage on another."""
+def serve(hub: Hub, address: str = "127.0.0.1", keys: Path | None = None) -> Iterator[Hub]:
+    """Serve a repository on free ports of `address`: the hub on one, its storage on another.
+
+    keys: a folder for the key and certificate of the hub, which is then served with TLS.
+    """
     servers = []
     for storage in (False, True):
         handler = type("Handler", (_Handler,), {"hub": hub, "storage": storage})
         servers.append(ThreadingHTTPServer((address, 0), handler))
     hub.url, hub.storage_url = (f"http://{address}:{server.server_port}" for server in servers)
+    if keys is not None:
+        hub.url = hub.url.replace("http", "https", 1)
+        hub.authority = certificates(keys, [address])
+        tls = context_of(keys)
+        servers[0].socket = tls.wrap_socket(servers[0].socket, server_side=True, do_handshake_on_connect=False)
     for server in servers:
         server.daemon_threads = True
         server.block_on_close = False

@@ -60,7 +60,7 @@ class Fault(Exception):
 
 
 class Interrupted(Exception):
-    """It can be tried again, but not before `after_s` seconds; what came is kept. `advice` is what to do if it goes on."""
+    """It can be tried again, but not before `after_s` seconds; what came is kept. `advice`: what to do if it goes on."""
 
     def __init__(self, text: str, after_s: float = 0.0, advice: str = "") -> None:
         super().__init__(text)
@@ -87,13 +87,13 @@ def host_of(url: str) -> str:
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:
-    """What a token may be sent to: scheme, host and port."""
+    """Return scheme, host and port: a token for one of these may go to no other."""
     parts = urllib.parse.urlsplit(url)
     return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
 def in_clear(url: str) -> bool:
-    """Whether others can read what is sent to an address: neither TLS nor this host protects it."""
+    """Return whether others can read what is sent to an address: it is neither TLS nor this host."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "https" or parts.hostname == "localhost":
         return False
@@ -130,15 +130,17 @@ def again(where: str, status: int, headers: Any, advice: str = "") -> Exception:
     if status == 429:
         said = f"{where} limits the requests from this address (429)"
     if wait > LONGEST_WAIT_S:
-        return Fault(f"{said} and wants no more for {wait / 60:.0f} minutes: run again then{advice and ', or '}{advice}")
+        return Fault(
+            f"{said} and wants no more for {wait / 60:.0f} minutes: run again then{advice and ', or '}{advice}"
+        )
     return Interrupted(said, wait, advice and f"run again later, or {advice}")
 
 
 def page(where: str, what: str) -> Fault:
     """Return what to raise where somebody else answers in place of a server."""
     return Fault(
-        f"{where} gives a web page instead of {what}. A captive portal, a proxy or a firewall answers in its place: sign "
-        "in there, or let this host through, then run again"
+        f"{where} gives a web page instead of {what}. A captive portal, a proxy or a firewall answers in its place: "
+        "sign in there, or let this host through, then run again"
     )
 
 
@@ -148,7 +150,7 @@ def _is_page(headers: Any, name: str = "") -> bool:
 
 
 def may_come_later(status: int) -> bool:
-    """Whether another attempt can end otherwise. 511 wants a person to sign in."""
+    """Return whether another attempt can end otherwise. 511 wants a person to sign in."""
     return status in (408, 429) or (status >= 500 and status != 511)
 
 
@@ -180,8 +182,8 @@ def verify(data: bytes, signature: bytes, keyring: str, what: str, otherwise: st
         raise Fault(f"the signature of {what} can't be checked: this host has none of {', '.join(VERIFIERS)}")
     if not os.path.exists(keyring):
         raise Fault(
-            f"the signature of {what} can't be checked: {keyring} is not there. Set b70_mirror_key_fingerprint and run the "
-            f"role host, which puts the key of the mirror there. {otherwise}"
+            f"the signature of {what} can't be checked: {keyring} is not there. Set b70_mirror_key_fingerprint and run "
+            f"the role host, which puts the key of the mirror there. {otherwise}"
         )
     with tempfile.TemporaryDirectory() as folder:
         files = []
@@ -201,8 +203,8 @@ def verify(data: bytes, signature: bytes, keyring: str, what: str, otherwise: st
         said = " / ".join(done.stderr.decode(errors="replace").split("\n"))[:300].strip(" /")
         raise Fault(
             f"{what} is not signed with the key in {keyring}: somebody changed it, or it is another mirror "
-            f"({os.path.basename(program)} says: {said}). Nothing was fetched; compare b70_mirror_key_fingerprint with what "
-            f"the playbook arcpro.b70.mirror prints. {otherwise}"
+            f"({os.path.basename(program)} says: {said}). Nothing was fetched; compare b70_mirror_key_fingerprint with "
+            f"what the playbook arcpro.b70.mirror prints. {otherwise}"
         )
 
 
@@ -243,7 +245,7 @@ class Plain(Source):
         )
 
     def _text(self, url: str) -> bytes | None:
-        """A small file of the server; None where there is none."""
+        """Return a small file of the server, or None where there is none."""
         try:
             with network(self.where), self._open(url) as answer:
                 if _is_page(answer.headers):
@@ -275,7 +277,9 @@ class Plain(Source):
                 f"arcpro.b70.mirror fill it again, which signs it. {ways}"
             )
         verify(sums, signature, self._spec["keyring"], f"{parent}/{SUMS}", ways)
-        listed = dict(reversed(line.split("  ", 1)) for line in sums.decode(errors="replace").splitlines() if "  " in line)
+        listed = dict(
+            reversed(line.split("  ", 1)) for line in sums.decode(errors="replace").splitlines() if "  " in line
+        )
         if listed.get(f"{urllib.parse.unquote(directory)}/{name}") != digest:
             raise Fault(
                 f"{self._base}/{name} has sha256 {digest}, and the signed {parent}/{SUMS} says something else: it was "
@@ -489,8 +493,8 @@ def arrived(path: str, kind: str) -> int:
 
 
 class Hub(Source):
-    """The hub, through its own client at the level of one request, so that a killed process can be continued: the client
-    by itself begins every file anew."""
+    """The hub, through its own client at the level of one request, so that a killed process can be continued: the
+    client by itself begins every file anew."""
 
     def __init__(self, spec: Mapping[str, Any], token: str) -> None:
         import huggingface_hub
@@ -501,8 +505,8 @@ class Hub(Source):
         self._endpoint = spec["endpoint"].rstrip("/")
         if token and in_clear(self._endpoint):
             raise Fault(
-                f"the token of model_weights_hub_token would go in clear to {self._endpoint}, so nothing was asked: give "
-                "model_weights_hub_url an address with https://, or give no token"
+                f"the token of model_weights_hub_token would go in clear to {self._endpoint}, so nothing was asked: "
+                "give model_weights_hub_url an address with https://, or give no token"
             )
         self._download = file_download
         self._largest: int = constants.MAX_HTTP_DOWNLOAD_SIZE
@@ -543,8 +547,8 @@ class Hub(Source):
 
     def _other_revision(self, found: str | None) -> Fault:
         return Fault(
-            f"{self.where} answers with revision {found} where {self._spec.get('revision') or 'a commit'} was asked for: "
-            "nothing of it is used. Try again later, or take a mirror (model_weights_hub_url, b70_mirror_url)"
+            f"{self.where} answers with revision {found} where {self._spec.get('revision') or 'a commit'} was asked "
+            "for: nothing of it is used. Try again later, or take a mirror (model_weights_hub_url, b70_mirror_url)"
         )
 
     def _gone(self, revision: str) -> str:
@@ -573,9 +577,7 @@ class Hub(Source):
             if self._spec["xet"] and found.xet_file_data:
                 self._xet(part, found.xet_file_data, headers)
             elif entry[0] > self._largest:
-                raise Fault(
-                    "a file is larger than the hub gives without its Xet transport: set model_weights_hub_xet"
-                )
+                raise Fault("a file is larger than the hub gives without its Xet transport: set model_weights_hub_xet")
             else:
                 self._receive(found.location, headers, name, entry[0], part)
 
@@ -623,7 +625,7 @@ class Hub(Source):
             raise self._refusal(error) from error
 
     def _refusal(self, error: Any) -> Exception:
-        """What to raise for an answer that refuses, of the hub or of the storage to which it sent."""
+        """Return what to raise for an answer that refuses, of the hub or of the storage behind it."""
         from huggingface_hub import errors
 
         repository, base = self._spec["repository"], self._endpoint
@@ -684,9 +686,9 @@ def network(where: str) -> Iterator[None]:
     except Exception as error:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
             raise Fault(
-                f"{where} shows a certificate that this host does not trust: {_brief(error)}. A captive portal or a proxy "
-                "that opens TLS answers in its place, or the clock of this host is wrong: sign in there, let this host "
-                "through, or name the authority of your proxy (SSL_CERT_FILE in model_weights_environment)"
+                f"{where} shows a certificate that this host does not trust: {_brief(error)}. A captive portal or a "
+                "proxy that opens TLS answers in its place, or the clock of this host is wrong: sign in there, let this "
+                "host through, or name the authority of your proxy (SSL_CERT_FILE in model_weights_environment)"
             ) from error
         family = type(error).__module__.split(".", maxsplit=1)[0]
         own = isinstance(error, (urllib.error.URLError, http.client.HTTPException, ConnectionError))

@@ -74,6 +74,7 @@ class Fetcher:
         defaults = {"keyring": str(folder / "keyring.gpg"), "accept_unsigned": True}
         self.spec = {"stall_s": 20, "attempts": 3, "token_on_stdin": True, **defaults, **spec}
         self.token = self.said = ""
+        self.environment: dict[str, str] = {}
 
     def start(self, command: str, job: dict[str, Any]) -> subprocess.Popen[str]:
         path = self.folder / "job.json"
@@ -87,6 +88,7 @@ class Fetcher:
             "HF_HUB_DOWNLOAD_TIMEOUT": stall,
             "HF_HUB_ETAG_TIMEOUT": stall,
             "PYTHONDONTWRITEBYTECODE": "1",
+            **self.environment,
         }
         process = subprocess.Popen(
             [self.python, "-c", PROGRAM, command, str(path)],
@@ -267,7 +269,11 @@ def test_a_wrong_token_is_named_as_such_and_never_shown(fetcher: Fetcher, hub: H
 
 
 def test_a_limit_of_the_hub_is_the_callers_to_wait_for_and_says_what_raises_it(fetcher: Fetcher, hub: Hub):
-    limits = {"Retry-After": "60", "RateLimit": '"api";r=0;t=58', "RateLimit-Policy": '"fixed window";"api";q=500;w=300'}
+    limits = {
+        "Retry-After": "60",
+        "RateLimit": '"api";r=0;t=58',
+        "RateLimit-Policy": '"fixed window";"api";q=500;w=300',
+    }
     hub.refusals["/api/models/"] = Refusal(429, limits)
     where = hub.url.removeprefix("http://")
     assert fetcher.contents() == {
@@ -282,7 +288,11 @@ def test_a_limit_of_the_hub_is_the_callers_to_wait_for_and_says_what_raises_it(f
 
 @pytest.mark.parametrize(
     ("headers", "seconds"),
-    [({"Retry-After": "60"}, 60), ({"RateLimit": '"resolvers";r=0;t=243'}, 243), ({"RateLimit": '"api";r=9;t=99'}, None)],
+    [
+        ({"Retry-After": "60"}, 60),
+        ({"RateLimit": '"resolvers";r=0;t=243'}, 243),
+        ({"RateLimit": '"api";r=9;t=99'}, None),
+    ],
 )
 def test_a_download_waits_as_long_as_the_hub_or_its_storage_asks_for(
     fetcher: Fetcher, hub: Hub, headers: dict[str, str], seconds: int | None
@@ -304,7 +314,9 @@ def test_a_download_gives_up_on_a_limit_that_stays_and_says_what_raises_it(fetch
 
 def test_a_storage_that_refuses_is_not_about_the_token(fetcher: Fetcher, hub: Hub):
     hub.token = fetcher.token = TOKEN
-    hub.refusals["/store/"] = Refusal(403, {"Content-Type": "application/xml"}, b"<Error><Code>AccessDenied</Code></Error>")
+    hub.refusals["/store/"] = Refusal(
+        403, {"Content-Type": "application/xml"}, b"<Error><Code>AccessDenied</Code></Error>"
+    )
     assert "digests" in fetcher.fetch()  # an address that expired is another one the next time
     (fetcher.staging / "model.safetensors").unlink()
     (fetcher.staging / "tokenizer.json").unlink()
@@ -317,7 +329,8 @@ def test_a_storage_that_refuses_is_not_about_the_token(fetcher: Fetcher, hub: Hu
 
 
 @pytest.mark.parametrize(
-    ("path", "status"), [("/api/models/", 200), ("/api/models/", 511), ("/api/models/", 403), ("/lab/model/resolve/", 200)]
+    ("path", "status"),
+    [("/api/models/", 200), ("/api/models/", 511), ("/api/models/", 403), ("/lab/model/resolve/", 200)],
 )
 def test_a_captive_portal_is_named_at_once(fetcher: Fetcher, hub: Hub, path: str, status: int):
     fetcher.token = TOKEN
@@ -367,6 +380,24 @@ def test_a_description_of_another_revision_than_asked_for_is_refused(fetcher: Fe
     assert f"answers with revision {claimed} where {COMMIT} was asked for: nothing of it is used" in said
     fetcher.spec["revision"] = None
     assert ("error" in fetcher.contents()) == (claimed == "main")
+
+
+def test_a_hub_that_shows_a_certificate_of_somebody_else_is_named_and_one_that_is_believed_gets_the_token(
+    tmp_path: Path, model: Path
+):
+    (tmp_path / "tls").mkdir()
+    with serve(Hub(model, repository="lab/model", token=TOKEN), keys=tmp_path / "tls") as hub:
+        spec = {"kind": "hub", "repository": "lab/model", "revision": COMMIT, "endpoint": hub.url, "xet": False}
+        fetcher = Fetcher(tmp_path, {**spec, "include": [], "exclude": ["*.bin"]}, client())
+        fetcher.token = TOKEN
+        said = fetcher.contents()["error"]
+        assert f"{hub.url.removeprefix('https://')} shows a certificate that this host does not trust" in said
+        assert "A captive portal or a proxy that opens TLS answers in its place" in said
+        assert hub.asked == []
+        (tmp_path / "authority.pem").write_text(hub.authority)
+        fetcher.environment["SSL_CERT_FILE"] = str(tmp_path / "authority.pem")
+        assert "digests" in fetcher.fetch()
+        assert {one.token for one in hub.asked if one.storage} == {""}
 
 
 def test_no_hub_at_all_is_tried_again_and_then_said(fetcher: Fetcher):
@@ -522,7 +553,9 @@ def test_a_signed_record_counts_for_its_own_model_only(tmp_path: Path, mirror: P
     (mirror / "model").rename(mirror / "another")
     with folder_served(mirror) as (url, _server):
         spec = {"kind": "url", "url": f"{url}/another", "accept_unsigned": False}
-        assert "it was changed after the mirror was filled" in Fetcher(tmp_path, spec, sys.executable).contents()["error"]
+        assert (
+            "it was changed after the mirror was filled" in Fetcher(tmp_path, spec, sys.executable).contents()["error"]
+        )
 
 
 def test_a_host_without_a_program_that_verifies_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
