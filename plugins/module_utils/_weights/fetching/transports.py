@@ -60,7 +60,7 @@ class Fault(Exception):
 
 
 class Interrupted(Exception):
-    """It can be tried again, but not before `after_s` seconds; what came is kept. `advice`: what to do if it goes on."""
+    """It can be tried again, but not before `after_s` seconds; what came is kept. `advice` says what to do then."""
 
     def __init__(self, text: str, after_s: float = 0.0, advice: str = "") -> None:
         super().__init__(text)
@@ -277,10 +277,7 @@ class Plain(Source):
                 f"arcpro.b70.mirror fill it again, which signs it. {ways}"
             )
         verify(sums, signature, self._spec["keyring"], f"{parent}/{SUMS}", ways)
-        listed = dict(
-            reversed(line.split("  ", 1)) for line in sums.decode(errors="replace").splitlines() if "  " in line
-        )
-        if listed.get(f"{urllib.parse.unquote(directory)}/{name}") != digest:
+        if f"{digest}  {urllib.parse.unquote(directory)}/{name}" not in sums.decode(errors="replace").splitlines():
             raise Fault(
                 f"{self._base}/{name} has sha256 {digest}, and the signed {parent}/{SUMS} says something else: it was "
                 "changed after the mirror was filled. Nothing was fetched; let the playbook arcpro.b70.mirror fill it "
@@ -687,8 +684,8 @@ def network(where: str) -> Iterator[None]:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
             raise Fault(
                 f"{where} shows a certificate that this host does not trust: {_brief(error)}. A captive portal or a "
-                "proxy that opens TLS answers in its place, or the clock of this host is wrong: sign in there, let this "
-                "host through, or name the authority of your proxy (SSL_CERT_FILE in model_weights_environment)"
+                "proxy that opens TLS answers in its place, or the clock of this host is wrong: sign in there, let "
+                "this host through, or name the authority of your proxy (SSL_CERT_FILE in model_weights_environment)"
             ) from error
         family = type(error).__module__.split(".", maxsplit=1)[0]
         own = isinstance(error, (urllib.error.URLError, http.client.HTTPException, ConnectionError))

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleError
 
 from ansible_collections.arcpro.b70.plugins.action import b70_weights
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import sources
@@ -187,11 +188,18 @@ def test_a_source_is_asked_again_when_it_wants_to_be_and_in_the_end_given_up(
     assert waited == [58, 243, 60, 60, 60, 60]
 
 
-def test_a_wait_ends_with_its_play(monkeypatch: pytest.MonkeyPatch):
+def test_a_wait_takes_its_time_in_short_pauses(monkeypatch: pytest.MonkeyPatch):
     clock = [0.0]
-    monkeypatch.setattr(_host_job, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda s: clock.append(s)))
+    time = SimpleNamespace(monotonic=lambda: sum(clock), sleep=clock.append)
+    monkeypatch.setattr(_host_job, "time", time)
+    monkeypatch.setattr(_host_job, "keep_alive", lambda _connection: None)
+    _host_job.HostJob(None, "the question", print).wait(5)
+    assert clock == [0.0, 2.0, 2.0, 1.0]
+
+
+def test_a_wait_ends_with_its_play(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(_host_job, "keep_alive", lambda _connection: None)
     job = _host_job.HostJob(None, "the question", print)
-    monkeypatch.setattr(_host_job.os, "getppid", lambda: -1)
-    with pytest.raises(_host_job.AnsibleError, match="the play that watched has ended"):
+    monkeypatch.setattr("os.getppid", lambda: -1)
+    with pytest.raises(AnsibleError, match="the play that watched has ended"):
         job.wait(300)

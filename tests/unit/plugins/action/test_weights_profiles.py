@@ -80,7 +80,12 @@ def test_a_directory_without_a_source_is_judged_by_the_files_that_the_profile_lo
     monkeypatch.setitem(MODEL, "projector", {"directory": "p", "file": "mmproj.gguf"})
     action._with_profiles(GIVEN)
     asked: list[Any] = []
-    monkeypatch.setattr(action, "_ask", lambda request: asked.append(request) or {"models": {}}, raising=False)
+
+    def ask(request: Any) -> dict[str, Any]:
+        asked.append(request)
+        return {"models": {}}
+
+    monkeypatch.setattr(action, "_ask", ask)
     action._full = False
     action._inspect({}, ["p", "q"], {})
     sources = {name: model["source"] for name, model in asked[0]["models"].items()}

@@ -1,8 +1,8 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One model of a mirror as the role mirror leaves it: the commands of roles/mirror/tasks made the key and the signatures,
-once. The secret keys are gone."""
+"""One model of a mirror as the role mirror leaves it. The commands of roles/mirror/tasks made the key and the
+signatures; the secret keys are gone."""
 
 from __future__ import annotations
 

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._files import sha256
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import host
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.contents import faults
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
 from unit.plugins.module_utils._weights.files import gguf, safetensors
 
@@ -119,7 +121,7 @@ def test_a_shard_that_is_missing_is_named_without_an_index_too(model: Path):
 
 def test_damage_is_found_in_files_with_a_record_of_another_kind_of_source(model: Path):
     wanted = host.read_source(str(model))
-    digests = {name: host.sha256(str(model / name)) for name in wanted}
+    digests = {name: sha256(str(model / name)) for name in wanted}
     host.write_manifest(str(model), wanted, digests, {"kind": "path"})
     left = host.inspect_fetched(str(model), HUB, False, False, True)
     assert (left.state, left.reason) == ("complete", "its files were not compared with a/b at 111111111111")
@@ -171,4 +173,4 @@ def test_a_file_that_cannot_be_read_is_named(model: Path, monkeypatch: pytest.Mo
     name.unlink()
     name.mkdir()  # gone between the look at the names and the look into the files
     present = {**host.scan(str(model))}
-    assert host.faults(str(model.parent / "n"), present) == {"config.json": "cannot be read (Is a directory)"}
+    assert faults(str(model.parent / "n"), present) == {"config.json": "cannot be read (Is a directory)"}

@@ -105,7 +105,7 @@ def test_a_source_that_wants_to_be_asked_later_is_the_callers_to_wait_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     said = {"wait_s": 58, "error": "hub limits the requests", "advice": "run again later"}
-    monkeypatch.setattr(job.subprocess, "run", lambda *_words, **_more: SimpleNamespace(stdout=json.dumps(said)))
+    monkeypatch.setattr("subprocess.run", lambda *_words, **_more: SimpleNamespace(stdout=json.dumps(said)))
     monkeypatch.setattr(job, "_SYSTEMD", SimpleNamespace(state=lambda _unit: SimpleNamespace(running=False)))
     spec = sources.specification("m", {"url": "http://mirror/m"}, OPTIONS)
     options = {"user": getpass.getuser(), "environment": {}, "hub_python": "/python", "workers": 1, "limit_s": 1}
