@@ -91,6 +91,8 @@ class ActionModule(ActionBase):
     _supports_async = False
     # Hosts that gave wrong bytes of the model at hand, with what was wrong.
     _wrong: Mapping[str, str] = MappingProxyType({})
+    # The files that profiles load of directories without a source.
+    _patterns: Mapping[str, list[str]] = MappingProxyType({})
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
@@ -333,6 +335,7 @@ class ActionModule(ActionBase):
         lookup = lookup_loader.get("arcpro.b70.catalogue", loader=self._loader, templar=self._templar)
         where = {"dirs": arguments["profile_dirs"], "stack_dirs": arguments["stack_dirs"]}
         catalogue = lookup.run([], self._vars, kind="profiles", inline=arguments["inline_profiles"], **where)[0]
+        self._patterns = hub.patterns_of(plain(catalogue), names)
         own = hub.from_catalogue(plain(catalogue), names, arguments["revisions"])
         own = {name: source for name, source in own.items() if name not in arguments["models"]}
         wanted = arguments["wanted"]
@@ -496,7 +499,7 @@ class ActionModule(ActionBase):
         host = self._vars["inventory_hostname"]
         if recorded:
             return _pins_file.seen("weights", recorded, host, "the host's own record")
-        revision = self._ask({"step": "resolve", **self._task_for(name, source)})["revision"]
+        revision = self._ask_source({"step": "resolve", **self._task_for(name, source)})["revision"]
         return _pins_file.seen("weights", revision, host, self._origin()) if revision else {}
 
     def _refuse_other(self, name: str, repository: str, recorded: str, pins: Pins) -> None:
@@ -521,7 +524,9 @@ class ActionModule(ActionBase):
         fetched: Mapping[str, tuple[dict[str, Any], bool]],
         together: bool = False,
     ) -> dict[str, Any]:
-        models: dict[str, Any] = {name: {"wanted": None, "source": {"kind": "host"}} for name in others}
+        models: dict[str, Any] = {
+            name: {"wanted": None, "source": {"kind": "host", "include": self._patterns.get(name)}} for name in others
+        }
         for name, wanted in files.items():
             models[name] = {"wanted": service.pack(wanted), "source": {"kind": "path"}}
         for name, (identity, strict) in fetched.items():
@@ -580,7 +585,7 @@ class ActionModule(ActionBase):
     def _fetch(self, name: str, source: Mapping[str, Any], spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Have the host fetch a model, say how far it is, and let it take its place."""
         task = self._task_for(name, source, spec)
-        begun = self._ask({"step": "begin", **task})
+        begun = self._ask_source({"step": "begin", **task})
         what = f"{begun['left']} files, {size_in_words(begun['bytes'])}"
         givers = [peer["host"] for peer in task["spec"].get("peers", ())]
         doing = f"taking {what} from {', '.join(givers)}" if givers else None
@@ -609,6 +614,18 @@ class ActionModule(ActionBase):
             return there
         self._wrong = {**self._wrong, **done.pop("wrong", {})}
         return done
+
+    def _ask_source(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Have the host ask the source of a model, again as often as that wants to be asked later."""
+        name, attempts = request["name"], max(1, self._options["attempts"])
+        for attempt in range(1, attempts + 1):
+            answer = self._ask(request)
+            if "wait_s" not in answer:
+                return answer
+            if attempt < attempts:
+                self._say(name, f"{answer['said']}; asking again in {progress.duration(answer['wait_s'])}")
+                HostJob(self._connection, "the question", lambda text: self._say(name, text)).wait(answer["wait_s"])
+        raise WeightsError(f"{name}: {answer['said']}, {attempts} times: {answer['advice']}")
 
     def _put_by_another(self, name: str, source: dict[str, Any]) -> dict[str, Any] | None:
         """What a model is that another play put in place at the same time, or None where none did."""

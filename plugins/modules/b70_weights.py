@@ -76,10 +76,12 @@ options:
       - The sources of models, by directory name on the host.
       - A source is a dictionary with one key that names the kind.
       - V(path) is a directory on the controller, V(host_path) one on the host such as a share.
-      - V(url) is a directory on a web server with C(.b70-weights.json) or C(SHA256SUMS), a file that C(manifest_sha256)
-        may pin.
+      - V(url) is a directory on a web server with C(.b70-weights.json) or C(SHA256SUMS). C(manifest_sha256) pins that
+        file. Without it the directory above must have a C(SHA256SUMS) that names the record and is signed, see
+        O(options.keyring).
       - V(hub) is a repository of the hub, C(OWNER/NAME). Its C(revision) is a full commit; without one O(pins_file)
-        decides. There may be C(include) and C(exclude) (lists of patterns) and C(sha256) (file to digest).
+        decides. There may be C(include) and C(exclude) (lists of patterns) and C(sha256) (file to digest), and with a
+        mirror C(manifest_sha256) as for V(url).
     type: dict
     default: {}
   lenient:
@@ -133,6 +135,14 @@ options:
           there.
         type: str
         default: ''
+      keyring:
+        description: The file with the OpenPGP keys that may sign what a web server holds, of which one is enough.
+        type: path
+        default: /etc/apt/keyrings/b70-mirror.gpg
+      accept_unsigned:
+        description: Whether to take what a web server gives although neither a signature nor a digest proves it.
+        type: bool
+        default: false
       exclude:
         description: Patterns of files that are not downloaded from the hub. A source's own patterns replace them.
         type: list
@@ -226,7 +236,8 @@ models:
   contains:
     state:
       description:
-        - V(complete), V(missing), V(incomplete) (parts are missing), or V(differs) (from its source or its own record).
+        - V(complete), V(missing), V(incomplete) (files are missing or cut off), or V(differs) (from its source or its
+          own record).
       type: str
     reason:
       description: The problem or what is unknown, else empty.

@@ -88,6 +88,13 @@ class HostJob:
         self._pause_s = min(self._pause_s * 2, self._longest_s)
         return self.ask(question)
 
+    def wait(self, seconds: float) -> None:
+        """Wait as long as the play lives; raises AnsibleError as `check_play` does."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self.check_play()
+            time.sleep(min(left, PAUSE_S))
+
     def _reset(self) -> None:
         try:
             self._connection.reset()

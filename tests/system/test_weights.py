@@ -41,8 +41,8 @@ def lab() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def hub(lab: None) -> Iterator[Hub]:
-    with serve(Hub(TINY, token=TOKEN), gateway()) as served:
+def hub(lab: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    with serve(Hub(TINY, token=TOKEN), gateway(), tmp_path_factory.mktemp("tls")) as served:
         yield served
 
 
@@ -251,7 +251,13 @@ def test_a_mirror_takes_the_hubs_place_and_must_have_the_same_revision(run: Oper
     host.check_output(f"systemd-run -q --unit mirror -p WorkingDirectory={MODELS} python3 -m http.server 8099")
     host.check_output("timeout 120 sh -c 'until ss -ltn | grep -q :8099; do sleep 0.1; done'")
     hub.asked.clear()
-    through = {"model_weights_mirror_url": "http://127.0.0.1:8099", "model_weights_dir": "/mnt/fast-ai/second"}
+    through: dict[str, Any] = {
+        "model_weights_mirror_url": "http://127.0.0.1:8099",
+        "model_weights_dir": "/mnt/fast-ai/second",
+    }
+    unsigned = run(model_weights_models=SOURCE, **through)
+    assert "nothing proves what http://127.0.0.1:8099/tiny-a holds" in words_of(unsigned.output)
+    through["model_weights_accept_unsigned"] = True
     other = {"tiny-a": {"hub": "lab/tiny-a", "revision": "f" * 40}}
     refused = run(model_weights_models=other, **through)
     assert f"holds revision {COMMIT}, and {'f' * 40} is wanted" in words_of(refused.output)
@@ -259,7 +265,11 @@ def test_a_mirror_takes_the_hubs_place_and_must_have_the_same_revision(run: Oper
     assert (done.code, done.changed) == (0, 1), done.output
     again = run(model_weights_models=SOURCE, **through)
     assert (again.code, again.changed) == (0, 0), again.output
-    plain = {"copy": {"url": "http://127.0.0.1:8099/tiny-a"}, "share": {"host_path": f"{MODELS}/tiny-a"}}
+    pin = host.file(f"{MODELS}/tiny-a/.b70-weights.json").sha256sum
+    plain = {
+        "copy": {"url": "http://127.0.0.1:8099/tiny-a", "manifest_sha256": pin},
+        "share": {"host_path": f"{MODELS}/tiny-a"},
+    }
     for _attempt in range(2):
         done = run(model_weights_models=plain)
         assert done.code == 0, done.output
@@ -275,6 +285,7 @@ def test_the_mirror_play_fetches_what_profiles_name_and_a_second_run_nothing(
     tasks = [
         {"include_role": {"name": "arcpro.b70.mirror", "public": True}},
         {"include_role": {"name": "arcpro.b70.model_weights", "tasks_from": "to_mirror"}},
+        {"include_role": {"name": "arcpro.b70.mirror", "tasks_from": "models"}},
     ]
     playbook = tmp_path / "mirror.yml"
     playbook.write_text(json.dumps([{"hosts": "b70_hosts", "gather_facts": False, "tasks": tasks}]))
@@ -290,6 +301,9 @@ def test_the_mirror_play_fetches_what_profiles_name_and_a_second_run_nothing(
     host.check_output("timeout 120 sh -c 'until ss -ltn | grep -q :8098; do sleep 0.1; done'")
     there = {"b70_mirror_url": "http://127.0.0.1:8098", "model_weights_dir": "/mnt/fast-ai/third"}
     run.pins.unlink()
+    refused = run(model_weights_profiles=["tiny"], **there)  # the role host did not bring the key of this mirror
+    assert "Set b70_mirror_key_fingerprint and run the role host" in words_of(refused.output)
+    host.check_output("gpg --homedir /var/lib/b70-mirror --export --output /etc/apt/keyrings/b70-mirror.gpg")
     done = run(model_weights_profiles=["tiny"], **there)  # the mirror knows the revision
     assert done.code == 0, done.output
     record = json.loads(host.file("/mnt/fast-ai/third/tiny-a/.b70-weights.json").content_string)

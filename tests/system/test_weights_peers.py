@@ -55,8 +55,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def hub(lab: None, model: Path) -> Iterator[Hub]:
-    with serve(Hub(model, repository="lab/big", token=TOKEN), gateway()) as served:
+def hub(lab: None, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    served_with = tmp_path_factory.mktemp("tls")
+    with serve(Hub(model, repository="lab/big", token=TOKEN), gateway(), served_with) as served:
         yield served
 
 

@@ -10,11 +10,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from demo import inventory_hosts
 from hub.server import Hub
-from system.product import INVENTORY, ROOT, Play, play
+from system.product import INVENTORY, ROOT, Play, play, reach
 
 MODELS = "/mnt/fast-ai/llm-models"
 TOKEN = "hf_secret_of_the_lab"
+AUTHORITY = "/etc/ssl/lab-hub.pem"
 
 
 class Operator:
@@ -26,9 +28,12 @@ class Operator:
         self.playbook.write_text(json.dumps([{"hosts": "b70_hosts", "gather_facts": False, "roles": roles}]))
         self.pins, self.limit = folder / "b70-pins.yml", limit
         (folder / "token").write_text(f"{TOKEN}\n")
+        for host in inventory_hosts(str(INVENTORY), "b70_hosts").values():
+            reach(host).check_output(f"printf %s '{hub.authority}' > {AUTHORITY}")
         self.variables: dict[str, Any] = {
             "model_weights_hub_url": hub.url,
             "model_weights_hub_token_file": str(folder / "token"),
+            "model_weights_environment": {"SSL_CERT_FILE": AUTHORITY},
             "model_weights_attempts": 2,
             "b70_pins_file": str(self.pins),
             **variables,

@@ -99,13 +99,13 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=20, help="of the line to the hub, in MB/s")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place, bare_hosts(LAB, 4):
-        root, folder = Path(place) / "model", Path(place) / "operator"
-        root.mkdir()
-        folder.mkdir()
+        root, folder, keys = (Path(place) / name for name in ("model", "operator", "tls"))
+        for made_folder in (root, folder, keys):
+            made_folder.mkdir()
         large = frozenset(f"model-{number}.safetensors" for number in range(SHARDS))
         files = model(root, int(options.size * 1e6))
         made = Loaded(files, repository="lab/bench", large=large, token=TOKEN, pause=line())
-        with serve(made, gateway()) as hub:
+        with serve(made, gateway(), keys) as hub:
             run = Operator(
                 hub,
                 folder,

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from stat import S_ISDIR, S_ISREG
 from typing import Any
 
 from .._files import sha256
+from .contents import faults
 from .manifest import (
     MANIFEST,
     Entry,
@@ -44,9 +45,9 @@ _RESERVE = 64 * 1024 * 1024
 class Finding:
     """What a directory turned out to be.
 
-    ``state``: complete, missing (no directory), incomplete (parts are missing), differs (from its source or its own
-    manifest), unknown (its source must be read first). ``reason`` says it in words. ``adopted``: its files are right
-    but it has no manifest yet. ``revision``: that of the wanted repository, as the directory's own record has it.
+    ``state``: complete, missing (no directory), incomplete (files are missing or cut off), differs (from its source or
+    its own manifest), unknown (its source must be read first). ``reason`` says it in words. ``adopted``: its files are
+    right but it has no manifest yet. ``revision``: that of the wanted repository, as the directory's own record has it.
     """
 
     state: str
@@ -81,21 +82,21 @@ def scan(directory: str) -> dict[str, Stat]:
     return found
 
 
-def lacking(directory: str, present: Mapping[str, Stat]) -> list[str]:
+def lacking(directory: str, present: Mapping[str, Stat], include: Sequence[str] = ()) -> list[str]:
     """Return what the directory lacks to be a model, in words; an index that cannot be read is named too."""
     index = index_of(present)
     if index is None:
-        return missing_parts(present, None)
+        return missing_parts(present, None, include)
     try:
         with open(os.path.join(directory, index), encoding="utf-8") as stream:
             indexed = parse_index(stream.read(), index)
     except (WeightsError, UnicodeDecodeError) as error:
         return [str(error)]
-    return missing_parts(present, indexed)
+    return missing_parts(present, indexed, include)
 
 
 def read_source(directory: str) -> dict[str, Wanted]:
-    """Look at a source directory without reading its files; raises WeightsError when it is no complete model."""
+    """Look at a source directory without reading more than heads; raises WeightsError when it is no complete model."""
     if not os.path.isdir(directory):
         raise WeightsError(
             f"{directory} is not a directory on this machine: correct the path, or bring the model there"
@@ -106,6 +107,10 @@ def read_source(directory: str) -> dict[str, Wanted]:
     missing = lacking(directory, present)
     if missing:
         raise WeightsError(f"{directory} is not a complete model, it lacks: {', '.join(missing)}")
+    # What the operator names as a source may be a projector for another model.
+    problems = faults(directory, present, include=["*.gguf"])
+    if problems:
+        raise WeightsError(f"{directory} is not a complete model: {in_words(problems)}")
     return {name: Wanted(stat.size, stat.mtime_ns) for name, stat in present.items()}
 
 
@@ -150,17 +155,22 @@ def inspect(
 ) -> Finding:
     """Say what ``directory`` is, compared with its source (``wanted``) or, without one, with its own manifest.
 
-    ``full`` reads every file. With ``write`` the manifest of a right directory is brought up to date.
+    ``full`` reads every file. With ``write`` the manifest of a right directory is brought up to date. A directory
+    with neither is judged by what its files say of themselves.
     """
     if not os.path.isdir(directory):
         return Finding("missing", f"{directory} does not exist")
     present = scan(directory)
     size = sum(stat.size for stat in present.values())
-    missing = lacking(directory, present)
-    if wanted is None and missing:
-        return Finding("incomplete", f"{directory} lacks: {', '.join(missing)}", len(present), size)
     manifest = read_manifest(directory)
+    include = source.get("include") or ()
+    missing = lacking(directory, present, include) if wanted is None else []
+    if missing:
+        return Finding("incomplete", f"{directory} lacks: {', '.join(missing)}", len(present), size)
     if wanted is None and manifest is None:
+        problems = faults(directory, present, include)
+        if problems:
+            return Finding("incomplete", f"{directory}: {in_words(problems)}", len(present), size)
         return Finding("complete", "no digests are known for it", len(present), size)
     target = as_recorded(manifest or {}) if wanted is None else wanted
     judgement = _compare(directory, target, present, manifest, full)
@@ -196,17 +206,15 @@ def _inspect_recorded(
 ) -> Finding:
     if same(origin, source):
         return inspect(directory, None, origin or {}, full, write)
-    present = scan(directory)
-    size = sum(stat.size for stat in present.values())
-    missing = lacking(directory, present)
-    if missing:
-        return Finding("incomplete", f"{directory} lacks: {', '.join(missing)}", len(present), size)
     if not strict and (origin is None or origin.get("kind") != source["kind"]):
+        # Right in itself is the most that can be said of it.
+        found = inspect(directory, None, {**(origin or {}), "include": source.get("include")}, full, write=False)
         reason = f"its files were not compared with {source_in_words(source)}"
-        return Finding("complete", reason, len(present), size)
+        return replace(found, reason=reason) if found.state == "complete" else found
     recorded = source_in_words(origin) if origin else "nowhere"
     reason = f"{directory} is recorded as coming from {recorded}, not from {source_in_words(source)}"
-    return Finding("differs", reason, len(present), size)
+    present = scan(directory)
+    return Finding("differs", reason, len(present), sum(stat.size for stat in present.values()))
 
 
 def prepare(

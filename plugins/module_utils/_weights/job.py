@@ -36,6 +36,14 @@ _TAIL = 5
 NO_TIME = -1
 
 
+class Later(WeightsError):
+    """The source wants to be asked again after `wait_s` seconds; `advice` is what to do if it goes on."""
+
+    def __init__(self, said: str, wait_s: float, advice: str) -> None:
+        super().__init__(f"{said}: {advice}")
+        self.said, self.wait_s, self.advice = said, wait_s, advice
+
+
 @dataclass(frozen=True)
 class Request:
     """What is to be fetched. ``spec`` is what the program is told, ``identity`` what is recorded."""
@@ -215,6 +223,8 @@ def listed(request: Request, user: pwd.struct_passwd) -> dict[str, Any]:
     except ValueError as error:
         said = done.stderr.strip().splitlines()[-1:]
         raise WeightsError(f"the program that asks the source failed: {' '.join(said)[:300]}") from error
+    if "wait_s" in found:
+        raise Later(str(found["error"]), float(found["wait_s"]), str(found["advice"]))
     if "error" in found:
         raise WeightsError(str(found["error"]))
     _judge(request, found["files"])
@@ -225,7 +235,7 @@ def _judge(request: Request, files: Mapping[str, list[Any]]) -> None:
     """Raise WeightsError for files that are no model, or not the one that the profile describes."""
     for name in files:
         check_relative(name)
-    missing = missing_parts(files, None)
+    missing = missing_parts(files, None, request.identity.get("include") or ())
     if missing:
         raise WeightsError(
             f"{request.spec.get('repository') or request.spec.get('url') or 'what other hosts have'} is no complete "

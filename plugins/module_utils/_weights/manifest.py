@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
 
 from .._slot.kinds import gguf
@@ -29,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _INDEXES = ("model.safetensors.index.json", "consolidated.safetensors.index.json")
 _WEIGHTS = re.compile(r"[^/]+\.safetensors")
 # One of these groups must be there in full.
-_TOKENIZERS = (
+TOKENIZERS = (
     ("tokenizer.json",),
     ("tokenizer.model",),
     ("tekken.json",),
@@ -122,15 +123,17 @@ def index_of(names: Collection[str]) -> str | None:
     return next((index for index in _INDEXES if index in names), None)
 
 
-def missing_parts(names: Collection[str], indexed: Collection[str] | None) -> list[str]:
+def missing_parts(names: Collection[str], indexed: Collection[str] | None, include: Iterable[str] = ()) -> list[str]:
     """Return what a directory lacks to be served, in words; empty when nothing.
 
-    ``names`` are the files below the directory, ``indexed`` the weight files its index names (None without index).
+    ``names`` are the files below the directory, ``indexed`` the weight files its index names (None without index),
+    ``include`` the patterns of the files that are wanted of the source.
     """
+    wanted = [pattern for pattern in include if pattern.endswith(".gguf")]
+    missing = [pattern for pattern in wanted if not any(fnmatchcase(name, pattern) for name in names)]
     if _is_gguf(names):
         whole = {part for name in names if name.endswith(".gguf") for part in gguf.parts(name)}
-        return sorted(whole - set(names))
-    missing = []
+        return missing + sorted(whole - set(names))
     if "config.json" not in names:
         missing.append("config.json")
     if indexed is not None:
@@ -139,7 +142,10 @@ def missing_parts(names: Collection[str], indexed: Collection[str] | None) -> li
             missing.append("weight files (the index names none)")
     elif not any(_WEIGHTS.fullmatch(name) for name in names):
         missing.append("weights (model.safetensors, or model.safetensors.index.json and the files it names)")
-    if not any(all(part in names for part in group) for group in _TOKENIZERS):
+    elif index_of(names) is None:
+        shards = {part for name in names if _WEIGHTS.fullmatch(name) for part in gguf.parts(name)}
+        missing += sorted(shards - set(names))
+    if not any(all(part in names for part in group) for group in TOKENIZERS):
         missing.append(
             "a tokenizer (tokenizer.json, tokenizer.model, tekken.json, vocab.json with merges.txt, or vocab.txt)"
         )

@@ -10,6 +10,7 @@ prepare: ``{"models": {NAME: FILES}, "uploader": uid, "full": bool}``
 commit: ``{"name": NAME, "wanted": FILES, "source": {...}}`` -> ``{}``
 begin, resolve: ``{"name": NAME, "spec": {...}, "source": {...}, "options": {...}, "program": {file: text}}``, a token
 look, finish: ``{"name": NAME}``; what these four answer stands in job.py
+begin and resolve answer ``{"wait_s", "said", "advice"}`` if the source wants to be asked again later
 serve: ``{"models": [NAME], "address", "port", "allowed": [address], "limit_s"}`` -> ``{}``
 close: ``{}`` -> ``{}``
 
@@ -96,7 +97,10 @@ def answer(directory: str, request: Mapping[str, Any] | None, write: bool, token
     if request["step"] in ("begin", "resolve"):
         path = _below(directory, request["name"])
         asked = job.Request(path, request["spec"], request["source"], request["options"], request["program"], token)
-        return job.begin(asked) if request["step"] == "begin" else {"revision": job.resolve(asked)}
+        try:
+            return job.begin(asked) if request["step"] == "begin" else {"revision": job.resolve(asked)}
+        except job.Later as later:
+            return {"wait_s": later.wait_s, "said": later.said, "advice": later.advice}
     if request["step"] == "look":
         return job.look(_below(directory, request["name"]))
     if request["step"] == "finish":

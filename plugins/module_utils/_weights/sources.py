@@ -17,12 +17,14 @@ KINDS: dict[str, frozenset[str]] = {
     "path": frozenset(),
     "host_path": frozenset(),
     "url": frozenset({"manifest_sha256"}),
-    "hub": frozenset({"revision", "include", "exclude", "sha256", "size_gb", "profile"}),
+    "hub": frozenset({"revision", "include", "exclude", "sha256", "size_gb", "profile", "manifest_sha256"}),
 }
 # How the host fetches: the module's option of that name, as Ansible declares it.
 OPTIONS: dict[str, dict[str, Any]] = {
     "endpoint": {"type": "str", "default": "https://huggingface.co"},
     "mirror": {"type": "str", "default": ""},
+    "keyring": {"type": "path", "default": _paths.MIRROR_KEYRING},
+    "accept_unsigned": {"type": "bool", "default": False},
     "exclude": {"type": "list", "elements": "str", "default": []},
     "xet": {"type": "bool", "default": False},
     "stall_s": {"type": "float", "default": 60},
@@ -92,12 +94,15 @@ def specification(name: str, source: Mapping[str, Any], options: Mapping[str, An
     known = identity(name, source, options["exclude"])
     limits = {"stall_s": options["stall_s"], "attempts": options["attempts"]}
     digests = {"sha256": source.get("sha256") or {}}
+    proof = {"keyring": options["keyring"], "accept_unsigned": options["accept_unsigned"]}
     kind = known.pop("kind")
     if kind == "hub" and options["mirror"]:
-        return {"kind": "url", "url": f"{options['mirror'].rstrip('/')}/{name}", "expect": known, **digests, **limits}
+        proof["manifest_sha256"] = source.get("manifest_sha256")
+        url = f"{options['mirror'].rstrip('/')}/{name}"
+        return {"kind": "url", "url": url, "expect": known, **proof, **digests, **limits}
     if kind == "hub":
         return {"kind": "hub", **known, **digests, "endpoint": options["endpoint"], "xet": options["xet"], **limits}
-    return {"kind": kind, **known, **limits}
+    return {"kind": kind, **known, **(proof if kind == "url" else {}), **limits}
 
 
 def from_peers(

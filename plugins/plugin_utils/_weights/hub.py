@@ -61,6 +61,12 @@ def from_catalogue(
     return found
 
 
+def patterns_of(catalogue: Mapping[str, Any], names: Iterable[str]) -> dict[str, list[str]]:
+    """Return the files that profiles load of their directories, as patterns, for those that do not load all files."""
+    models = [found for name in names if name in catalogue for found in _models(catalogue[name])]
+    return {model["directory"]: files for model, files in models if files and model.get("directory")}
+
+
 def _models(profile: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], list[str]]]:
     """Return the models of a profile, each with the patterns of its files; no pattern means all files."""
     model = profile["model"]

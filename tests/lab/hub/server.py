@@ -22,6 +22,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from vendor.authority import certificates, context_of
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -32,6 +34,20 @@ class Fault:
     kind: str  # cut, stall, corrupt, short
     after: int = 0
     times: int = 1
+
+
+@dataclass
+class Refusal:
+    """What is answered instead, `times` times (-1: always)."""
+
+    status: int
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    times: int = 1
+
+
+# What somebody answers who stands between: a page to sign in at, whatever was asked for.
+PORTAL = {"Content-Type": "text/html; charset=utf-8"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +65,8 @@ class Asked:
 @dataclass
 class Hub:
     """A repository. commit: where its main branch is; coming: where that moves, one step for every question about it.
-    large: files in large file storage; token: who may read it (none: everybody)."""
+    large: files in large file storage; token: who may read it (none: everybody). claims: the commit that descriptions
+    name, whatever was asked for. refusals: what is answered instead, by how the path begins."""
 
     root: Path
     repository: str = "lab/tiny-a"
@@ -62,9 +79,12 @@ class Hub:
     pace_s: float = 0.0  # pause after every 64 KiB
     pause: Callable[[float], None] = time.sleep  # what pauses for so long
     faults: dict[str, Fault] = field(default_factory=dict)
+    claims: str = ""
+    refusals: dict[str, Refusal] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
     url: str = ""
     storage_url: str = ""
+    authority: str = ""  # the certificate (PEM) that its clients must believe, where it is served with TLS
 
     def files(self) -> dict[str, bytes]:
         names = sorted(path for path in self.root.rglob("*") if path.is_file())
@@ -90,7 +110,8 @@ class Hub:
             if name in self.large:
                 entry["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 133}
             siblings.append(entry)
-        return {"_id": "0", "id": self.repository, "modelId": self.repository, "sha": commit, "siblings": siblings}
+        sha = self.claims or commit
+        return {"_id": "0", "id": self.repository, "modelId": self.repository, "sha": sha, "siblings": siblings}
 
 
 def git_sha1(data: bytes) -> str:
@@ -132,6 +153,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _route(self, path: str) -> None:
         hub = self.hub
+        refusal = next((one for begin, one in hub.refusals.items() if path.startswith(begin) and one.times), None)
+        if refusal is not None:
+            refusal.times -= 1
+            return self._send(refusal.status, refusal.body, refusal.headers)
         if self.storage:
             name = path.removeprefix("/store/")
             data = hub.files().get(name)
@@ -219,13 +244,21 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def serve(hub: Hub, address: str = "127.0.0.1") -> Iterator[Hub]:
-    """Serve a repository on free ports of `address`: the hub on one, its storage on another."""
+def serve(hub: Hub, address: str = "127.0.0.1", keys: Path | None = None) -> Iterator[Hub]:
+    """Serve a repository on free ports of `address`: the hub on one, its storage on another.
+
+    keys: a folder for the key and certificate of the hub, which is then served with TLS.
+    """
     servers = []
     for storage in (False, True):
         handler = type("Handler", (_Handler,), {"hub": hub, "storage": storage})
         servers.append(ThreadingHTTPServer((address, 0), handler))
     hub.url, hub.storage_url = (f"http://{address}:{server.server_port}" for server in servers)
+    if keys is not None:
+        hub.url = hub.url.replace("http", "https", 1)
+        hub.authority = certificates(keys, [address])
+        tls = context_of(keys)
+        servers[0].socket = tls.wrap_socket(servers[0].socket, server_side=True, do_handshake_on_connect=False)
     for server in servers:
         server.daemon_threads = True
         server.block_on_close = False

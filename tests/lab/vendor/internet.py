@@ -10,9 +10,7 @@ the authority's certificate and the names stand in its own files (`commands_for`
 from __future__ import annotations
 
 import contextlib
-import datetime
 import http.client
-import ssl
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +19,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-
 from hub.server import Hub
+from vendor.authority import certificates, context_of
 
 HUB = "huggingface.co"
 PORT = 443
@@ -48,33 +42,6 @@ class Internet:
             "update-ca-certificates",
             f"echo '{self.address} {' '.join(self.names)}' >> /etc/hosts",
         ]
-
-
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-
-def _certificates(folder: Path, names: Sequence[str]) -> str:
-    """Write a key and a certificate for all names to `folder`/server.pem; returns the authority's certificate."""
-    now = datetime.datetime.now(datetime.UTC)
-    lasts = (now - datetime.timedelta(days=1), now + datetime.timedelta(days=2))
-
-    def builder(subject: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        made = x509.CertificateBuilder().subject_name(_name(subject)).issuer_name(_name("Authority of the lab"))
-        made = made.public_key(key.public_key()).serial_number(x509.random_serial_number())
-        return made.not_valid_before(lasts[0]).not_valid_after(lasts[1])
-
-    root, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    authority = builder("Authority of the lab", root)
-    authority = authority.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    server = builder(names[0], key).add_extension(
-        x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False
-    )
-    signed, pem = server.sign(root, hashes.SHA256()), serialization.Encoding.PEM
-    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (folder / "server.pem").write_bytes(secret + signed.public_bytes(pem))
-    (folder / "server.pem").chmod(0o600)
-    return authority.sign(root, hashes.SHA256()).public_bytes(pem).decode()
 
 
 class _Handler(SimpleHTTPRequestHandler):
@@ -133,9 +100,7 @@ def internet(
     """Serve `sites` (name -> folder) and the hub's repositories until the block ends; `folder` keeps the key."""
     folder.mkdir(parents=True, exist_ok=True)
     names = tuple(dict.fromkeys([*sites, *([HUB] if hubs else [])]))
-    certificate = _certificates(folder, names)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "server.pem")
+    certificate, context = certificates(folder, names), context_of(folder)
     handler = type("Handler", (_Handler,), {"sites": sites, "hubs": hubs})
     server = ThreadingHTTPServer((address, port), handler)
     server.daemon_threads = True

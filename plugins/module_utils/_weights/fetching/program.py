@@ -26,6 +26,13 @@ from .transports import CHUNK, SOURCES, Fault, Interrupted, Source, Wrong, arriv
 
 PAUSE_S = 1.0
 MAX_PAUSE_S = 30.0
+MIRROR = "take a mirror (model_weights_hub_url, b70_mirror_url)"
+
+
+def pause(over: threading.Event, seconds: float) -> None:
+    """Wait so long, or until all is over."""
+    if seconds > 0:
+        over.wait(seconds)
 
 
 def part_name(name: str, entry: list[Any], kind: str) -> str:
@@ -58,6 +65,8 @@ class Job:
         self._done: dict[str, tuple[str, int]] = {}
         self._waiting: dict[str, str] = {}
         self._over = threading.Event()
+        # A server that limits requests counts those of all workers.
+        self._asks_from = 0.0
         self._start = time.time()
         self._at_start = self._bytes()
 
@@ -85,6 +94,9 @@ class Job:
         part = os.path.join(self._job["folder"], part_name(name, entry, self._kind))
         wrong = failed = 0
         while not self._over.is_set():
+            pause(self._over, self._asks_from - time.monotonic())
+            if self._over.is_set():
+                return
             before = self._arrived(part)
             if before > entry[0]:
                 remove(part)
@@ -112,9 +124,11 @@ class Job:
                 grown = self._arrived(part) > before
                 failed = 1 if grown else failed + 1
                 if failed >= self._job["attempts"]:
-                    raise Fault(self._given_up(name, str(error))) from error
-                self._waiting[name] = f"{error}, attempt {failed + 1} of {self._job['attempts']}"
-                self._over.wait(min(MAX_PAUSE_S, PAUSE_S * 2 ** (failed - 1)))
+                    raise Fault(self._given_up(name, error)) from error
+                told = f" in {error.after_s:.0f} s, as it asks for" if error.after_s else ""
+                self._waiting[name] = f"{error}, attempt {failed + 1} of {self._job['attempts']}{told}"
+                self._asks_from = max(self._asks_from, time.monotonic() + error.after_s)
+                pause(self._over, min(MAX_PAUSE_S, PAUSE_S * 2 ** (failed - 1)))
             except OSError as error:
                 advice = ": remove models that are not used" if error.errno == errno.ENOSPC else ""
                 raise Fault(f"{name}: {error.strerror or error}{advice}") from error
@@ -128,13 +142,12 @@ class Job:
                 raise Wrong(f"{name} has more than {entry[0]} bytes") from None
             raise
 
-    def _given_up(self, name: str, why: str) -> str:
+    def _given_up(self, name: str, error: Interrupted) -> str:
         have, total = self._bytes(), sum(entry[0] for entry in self._files.values())
         return (
-            f"{why}: not one byte of {name} came in {self._job['attempts']} attempts of up to "
-            f"{self._job['stall_s']:g} s. {have / 1e9:.2f} of {total / 1e9:.2f} GB are kept; look at the way to "
-            f"{self._source.where}, then run again to go on there, or take a mirror (model_weights_hub_url, "
-            "b70_mirror_url)"
+            f"{error}: not one byte of {name} came in {self._job['attempts']} attempts of up to "
+            f"{self._job['stall_s']:g} s. {have / 1e9:.2f} of {total / 1e9:.2f} GB are kept; "
+            + (error.advice or f"look at the way to {self._source.where}, then run again to go on there, or {MIRROR}")
         )
 
     def _arrived(self, part: str) -> int:
@@ -208,16 +221,17 @@ def read_token(spec: Mapping[str, Any]) -> str:
 
 
 def listing(source: Any, attempts: int) -> dict[str, Any]:
+    """Return what the source has, or ``wait_s`` and why: a wait for which the source asks is the caller's."""
     for attempt in range(1, attempts + 1):
         try:
             found: dict[str, Any] = source.contents()
             return found
         except Interrupted as error:
+            if error.after_s:
+                return {"wait_s": error.after_s, "error": str(error), "advice": error.advice or MIRROR}
             if attempt == attempts:
-                raise Fault(
-                    f"{error}, {attempts} times: look at the way there, or take a mirror (model_weights_hub_url, "
-                    "b70_mirror_url)"
-                ) from error
+                advice = error.advice or f"look at the way there, or {MIRROR}"
+                raise Fault(f"{error}, {attempts} times: {advice}") from error
             time.sleep(min(MAX_PAUSE_S, PAUSE_S * 2 ** (attempt - 1)))
     raise Fault("nothing was tried: attempts must be 1 or more")
 

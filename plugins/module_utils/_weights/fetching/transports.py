@@ -6,15 +6,19 @@ as three exceptions."""
 
 from __future__ import annotations
 
+import email.utils
 import errno
 import fnmatch
 import hashlib
 import http.client
+import ipaddress
 import json
 import os
 import re
 import shutil
 import subprocess
+import tempfile
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -38,6 +42,14 @@ _PIECE = "1M"
 # aria2's exit statuses: what says that a host does not give the file, and a full disk.
 _REFUSED = (3, 22, 24)
 _DISK_FULL = 9
+_VERIFY_LIMIT_S = 60.0
+# The longest wait that a server may ask for. The hub counts requests in windows of 300 s.
+LONGEST_WAIT_S = 900.0
+# What answers for another server gives pages; a model has none but these.
+_PAGES = (".html", ".htm")
+# Each of them checks a detached signature with the same words. apt needs one, so a host has one.
+VERIFIERS = ("/usr/bin/gpgv", "/usr/bin/sqv")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _WEB = urllib.request.build_opener()
 # A proxy is no way to a neighbour.
 _NEAR = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -48,7 +60,11 @@ class Fault(Exception):
 
 
 class Interrupted(Exception):
-    """It can be tried again; what came is kept."""
+    """It can be tried again, but not before `after_s` seconds; what came is kept. `advice` says what to do then."""
+
+    def __init__(self, text: str, after_s: float = 0.0, advice: str = "") -> None:
+        super().__init__(text)
+        self.after_s, self.advice = after_s, advice
 
 
 class Wrong(Exception):
@@ -67,7 +83,75 @@ def chosen(names: list[str], include: list[str], exclude: list[str]) -> list[str
 
 
 def host_of(url: str) -> str:
-    return urllib.parse.urlsplit(url).netloc
+    return urllib.parse.urlsplit(url).netloc.rpartition("@")[2]
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    """Return scheme, host and port: a token for one of these may go to no other."""
+    parts = urllib.parse.urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+def in_clear(url: str) -> bool:
+    """Return whether others can read what is sent to an address: it is neither TLS nor this host."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme == "https" or parts.hostname == "localhost":
+        return False
+    try:
+        return not ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        return True
+
+
+def told_to_wait(headers: Any, now: float) -> float:
+    """Return the seconds for which a server does not want to be asked again; 0 where it does not say.
+
+    Retry-After (RFC 9110) is seconds or a date. RateLimit (draft-ietf-httpapi-ratelimit-headers, as the hub sends it)
+    lists limits such as ``"resolvers";r=0;t=243``: r requests are left for t seconds. The longest of them counts.
+    """
+    waits = [0.0]
+    said = (headers.get("Retry-After") or "").strip()
+    if said.isdecimal():
+        waits.append(float(said))
+    elif said:
+        date = email.utils.parsedate_tz(said)
+        waits.append(email.utils.mktime_tz(date) - now if date else 0.0)
+    for limit in (headers.get("RateLimit") or "").split(","):
+        given = {key.strip(): value.strip() for key, _is, value in (one.partition("=") for one in limit.split(";")[1:])}
+        if given.get("r") == "0" and given.get("t", "").isdecimal():
+            waits.append(float(given["t"]))
+    return max(waits)
+
+
+def again(where: str, status: int, headers: Any, advice: str = "") -> Exception:
+    """Return what to raise for an answer that can be another one later."""
+    wait = told_to_wait(headers, time.time())
+    said = f"{where} answers {status}"
+    if status == 429:
+        said = f"{where} limits the requests from this address (429)"
+    if wait > LONGEST_WAIT_S:
+        return Fault(
+            f"{said} and wants no more for {wait / 60:.0f} minutes: run again then{advice and ', or '}{advice}"
+        )
+    return Interrupted(said, wait, advice and f"run again later, or {advice}")
+
+
+def page(where: str, what: str) -> Fault:
+    """Return what to raise where somebody else answers in place of a server."""
+    return Fault(
+        f"{where} gives a web page instead of {what}. A captive portal, a proxy or a firewall answers in its place: "
+        "sign in there, or let this host through, then run again"
+    )
+
+
+def _is_page(headers: Any, name: str = "") -> bool:
+    kind = str(headers.get("Content-Type") or "").partition(";")[0].strip().lower()
+    return kind in ("text/html", "application/xhtml+xml") and not name.lower().endswith(_PAGES)
+
+
+def may_come_later(status: int) -> bool:
+    """Return whether another attempt can end otherwise. 511 wants a person to sign in."""
+    return status in (408, 429) or (status >= 500 and status != 511)
 
 
 class Source(ABC):
@@ -91,16 +175,51 @@ class Source(ABC):
         return
 
 
+def verify(data: bytes, signature: bytes, keyring: str, what: str, otherwise: str) -> None:
+    """Raise Fault unless a key of the keyring has signed the data. The signature is detached, armoured or not."""
+    program = next((path for path in VERIFIERS if os.path.exists(path)), None)
+    if program is None:
+        raise Fault(f"the signature of {what} can't be checked: this host has none of {', '.join(VERIFIERS)}")
+    if not os.path.exists(keyring):
+        raise Fault(
+            f"the signature of {what} can't be checked: {keyring} is not there. Set b70_mirror_key_fingerprint and run "
+            f"the role host, which puts the key of the mirror there. {otherwise}"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        files = []
+        for name, content in (("signature", signature), ("data", data)):
+            files.append(os.path.join(folder, name))
+            with open(files[-1], "wb") as stream:
+                stream.write(content)
+        done = subprocess.run(
+            [program, "--keyring", keyring, *files],
+            env={"PATH": "/usr/bin:/bin", "HOME": folder, "LC_ALL": "C.UTF-8"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_VERIFY_LIMIT_S,
+            check=False,
+        )
+    if done.returncode:
+        said = " / ".join(done.stderr.decode(errors="replace").split("\n"))[:300].strip(" /")
+        raise Fault(
+            f"{what} is not signed with the key in {keyring}: somebody changed it, or it is another mirror "
+            f"({os.path.basename(program)} says: {said}). Nothing was fetched; compare b70_mirror_key_fingerprint with "
+            f"what the playbook arcpro.b70.mirror prints. {otherwise}"
+        )
+
+
 class Plain(Source):
-    """A directory on a web server with a manifest: this collection's own, or SHA256SUMS."""
+    """A directory on a web server with a manifest: this collection's own, or SHA256SUMS.
+
+    The source pins the manifest, or the directory above has a signed SHA256SUMS that names it.
+    """
 
     def __init__(self, spec: Mapping[str, Any], token: str) -> None:
         self._spec = spec
         self._base = spec["url"].rstrip("/")
         super().__init__(host_of(self._base))
 
-    def _open(self, name: str, offset: int = 0) -> Any:
-        url = f"{self._base}/{urllib.parse.quote(name)}"
+    def _open(self, url: str, offset: int = 0) -> Any:
         request = urllib.request.Request(url, headers={"User-Agent": "arcpro.b70"})
         if offset:
             request.add_header("Range", f"bytes={offset}-")
@@ -108,23 +227,62 @@ class Plain(Source):
 
     def contents(self) -> dict[str, Any]:
         for name in (MANIFEST, SUMS):
-            try:
-                with network(self.where), self._open(name) as answer:
-                    data = answer.read(64 * CHUNK)
-            except urllib.error.HTTPError as error:
-                if error.code == 404:
-                    continue
-                raise Fault(f"{self._base}/{name} answers {error.code}: correct the address or the server") from error
+            data = self._text(f"{self._base}/{name}")
+            if data is None:
+                continue
             digest = hashlib.sha256(data).hexdigest()
-            if self._spec.get("manifest_sha256") not in (None, digest):
+            pinned = self._spec.get("manifest_sha256")
+            if pinned not in (None, digest):
                 raise Fault(
                     f"{self._base}/{name} has sha256 {digest}, not the one of manifest_sha256; nothing was fetched"
                 )
+            if pinned is None and not self._spec["accept_unsigned"]:
+                self._prove(name, digest)
             return self._read(data, name)
         raise Fault(
             f"{self._base} has neither {MANIFEST} nor {SUMS}: fill it with the playbook arcpro.b70.mirror, "
             "or make one with sha256sum"
         )
+
+    def _text(self, url: str) -> bytes | None:
+        """Return a small file of the server, or None where there is none."""
+        try:
+            with network(self.where), self._open(url) as answer:
+                if _is_page(answer.headers):
+                    raise page(self.where, url)
+                return bytes(answer.read(64 * CHUNK))
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise self._refusal(error, url) from error
+
+    def _refusal(self, error: urllib.error.HTTPError, what: str) -> Exception:
+        if may_come_later(error.code):
+            return again(self.where, error.code, error.headers)
+        if error.code == 511 or (error.code in (401, 403) and _is_page(error.headers)):
+            return page(self.where, what)
+        return Fault(f"{what} answers {error.code}: correct the address or the server")
+
+    def _prove(self, name: str, digest: str) -> None:
+        """Raise Fault unless the mirror's key says that this directory has a record with this digest."""
+        parent, _slash, directory = self._base.rpartition("/")
+        sums, signature = (self._text(f"{parent}/{file}") for file in (SUMS, f"{SUMS}.asc"))
+        ways = (
+            f"Or pin it: give its source manifest_sha256, as sha256sum says it of {name} on the mirror's machine. Or "
+            "accept whatever such a server gives: model_weights_accept_unsigned"
+        )
+        if sums is None or signature is None:
+            raise Fault(
+                f"nothing proves what {self._base} holds: {parent} has no signed {SUMS}. Let the playbook "
+                f"arcpro.b70.mirror fill it again, which signs it. {ways}"
+            )
+        verify(sums, signature, self._spec["keyring"], f"{parent}/{SUMS}", ways)
+        if f"{digest}  {urllib.parse.unquote(directory)}/{name}" not in sums.decode(errors="replace").splitlines():
+            raise Fault(
+                f"{self._base}/{name} has sha256 {digest}, and the signed {parent}/{SUMS} says something else: it was "
+                "changed after the mirror was filled. Nothing was fetched; let the playbook arcpro.b70.mirror fill it "
+                "again"
+            )
 
     def _read(self, data: bytes, name: str) -> dict[str, Any]:
         files: dict[str, list[Any]] = {}
@@ -159,14 +317,17 @@ class Plain(Source):
             with network(self.where), _WEB.open(request, timeout=self._spec["stall_s"]) as answer:
                 return int(answer.headers["Content-Length"])
         except urllib.error.HTTPError as error:
-            raise Fault(f"{self._base}/{name} is in {SUMS} but answers {error.code}") from error
+            raise self._refusal(error, f"{self._base}/{name}, which {SUMS} names,") from error
 
     def fetch(self, name: str, entry: list[Any], part: str) -> None:
         begun = os.path.getsize(part) if os.path.exists(part) else 0
         if begun and begun == entry[0]:
             return
+        url = f"{self._base}/{urllib.parse.quote(name)}"
         try:
-            with network(self.where), self._open(name, begun) as answer, open(part, "ab") as out:
+            with network(self.where), self._open(url, begun) as answer, open(part, "ab") as out:
+                if _is_page(answer.headers, name):
+                    raise page(self.where, name)
                 if begun and answer.status != 206:
                     out.truncate(0)
                 while chunk := answer.read(CHUNK):
@@ -176,9 +337,7 @@ class Plain(Source):
         except urllib.error.HTTPError as error:
             if error.code == 416:
                 raise Wrong(f"{name} ends earlier at the source than {entry[0]} bytes") from error
-            if error.code in (408, 429) or error.code >= 500:
-                raise Interrupted(f"{self.where} answers {error.code}") from error
-            raise Fault(f"{self._base}/{name} answers {error.code}") from error
+            raise self._refusal(error, url) from error
 
 
 class Folder(Source):
@@ -331,26 +490,35 @@ def arrived(path: str, kind: str) -> int:
 
 
 class Hub(Source):
-    """The hub, through its own client. Its download function is used with our file, so that a killed process can be
-    continued: the client by itself begins every file anew."""
+    """The hub, through its own client at the level of one request, so that a killed process can be continued: the
+    client by itself begins every file anew."""
 
     def __init__(self, spec: Mapping[str, Any], token: str) -> None:
         import huggingface_hub
         from huggingface_hub import constants, file_download
-        from huggingface_hub.utils import build_hf_headers, logging
+        from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status, logging
 
         logging.set_verbosity_error()
-        constants.DOWNLOAD_CHUNK_SIZE = HUB_CHUNK
+        self._endpoint = spec["endpoint"].rstrip("/")
+        if token and in_clear(self._endpoint):
+            raise Fault(
+                f"the token of model_weights_hub_token would go in clear to {self._endpoint}, so nothing was asked: "
+                "give model_weights_hub_url an address with https://, or give no token"
+            )
         self._download = file_download
+        self._largest: int = constants.MAX_HTTP_DOWNLOAD_SIZE
+        self._session, self._raise_for_status = get_session, hf_raise_for_status
         self._token = token or False
         self._spec = spec
         self._headers = build_hf_headers
-        self._endpoint = spec["endpoint"].rstrip("/")
         self._api = huggingface_hub.HfApi(endpoint=self._endpoint, token=self._token, library_name="arcpro.b70")
         super().__init__(host_of(self._endpoint))
 
     def contents(self) -> dict[str, Any]:
-        info = self._info(self._spec.get("revision"))
+        asked = self._spec.get("revision")
+        info = self._info(asked)
+        if not _COMMIT.fullmatch(info.sha or "") or asked not in (None, info.sha):
+            raise self._other_revision(info.sha)
         files = {
             entry.rfilename: [entry.size, entry.lfs.sha256 if entry.lfs else None, entry.blob_id]
             for entry in info.siblings or []
@@ -363,10 +531,22 @@ class Hub(Source):
         return {"files": {name: files[name] for name in keep}, "revision": info.sha}
 
     def _info(self, revision: str | None) -> Any:
+        what = f"the description of {self._spec['repository']}"
         with self._asking():
-            return self._api.model_info(
-                self._spec["repository"], revision=revision, files_metadata=True, timeout=self._spec["stall_s"]
-            )
+            try:
+                return self._api.model_info(
+                    self._spec["repository"], revision=revision, files_metadata=True, timeout=self._spec["stall_s"]
+                )
+            except json.JSONDecodeError as error:
+                raise page(self.where, what) from error
+            except (KeyError, TypeError) as error:
+                raise Fault(f"{self.where} gives something else than {what}: is it a hub?") from error
+
+    def _other_revision(self, found: str | None) -> Fault:
+        return Fault(
+            f"{self.where} answers with revision {found} where {self._spec.get('revision') or 'a commit'} was asked "
+            "for: nothing of it is used. Try again later, or take a mirror (model_weights_hub_url, b70_mirror_url)"
+        )
 
     def _gone(self, revision: str) -> str:
         """What to say of a revision that the hub does not have: upstream rewrote its history, or the name is wrong."""
@@ -381,63 +561,108 @@ class Hub(Source):
         revision = self._spec["revision"]
         url = self._download.hf_hub_url(self._spec["repository"], name, revision=revision, endpoint=self._endpoint)
         headers = {**self._headers(token=self._token, library_name="arcpro.b70"), "Accept-Encoding": "identity"}
-        with self._asking(), open(part, "ab") as out:
+        with self._asking():
             found = self._download.get_hf_file_metadata(
                 url, token=self._token, timeout=self._spec["stall_s"], endpoint=self._endpoint, headers=headers
             )
-            if found.commit_hash not in (None, revision):
-                raise Fault(f"{self.where} answers with revision {found.commit_hash} where {revision} was asked for")
+            if found.commit_hash is None:
+                raise page(self.where, f"{name}, or is no hub")
+            if found.commit_hash != revision:
+                raise self._other_revision(found.commit_hash)
             if found.size is not None and found.size != entry[0]:
                 raise Wrong(f"{name} has {found.size} bytes instead of {entry[0]}")
             if self._spec["xet"] and found.xet_file_data:
-                out.close()
-                self._download.xet_get(incomplete_path=Path(part), xet_file_data=found.xet_file_data, headers=headers)
+                self._xet(part, found.xet_file_data, headers)
+            elif entry[0] > self._largest:
+                raise Fault("a file is larger than the hub gives without its Xet transport: set model_weights_hub_xet")
+            else:
+                self._receive(found.location, headers, name, entry[0], part)
+
+    def _receive(self, location: str, headers: dict[str, str], name: str, size: int, part: str) -> None:
+        """Bring what is missing of a file from the hub, or from the storage behind it."""
+        if _origin(location) != _origin(self._endpoint):
+            headers.pop("authorization", None)  # a storage behind the hub has no right to the token
+        with open(part, "ab") as out:
+            begun = out.tell()
+            if begun == size:
                 return
-            if host_of(found.location) != host_of(url):
-                headers.pop("authorization", None)  # a storage behind the hub has no right to the token
-            self._download.http_get(
-                found.location, out, resume_size=out.tell(), headers=headers, expected_size=entry[0], _nb_retries=0
-            )
+            if begun:
+                headers["Range"] = f"bytes={begun}-"
+            timeout = self._spec["stall_s"]
+            with self._session().stream("GET", location, headers=headers, timeout=timeout) as answer:
+                self._raise_for_status(answer)
+                if _is_page(answer.headers, name):
+                    raise page(host_of(str(answer.url)), name)
+                if begun and answer.status_code != 206:
+                    out.truncate(0)
+                for chunk in answer.iter_bytes(HUB_CHUNK):
+                    out.write(chunk)
+                    if out.tell() > size:
+                        break
+
+    def _xet(self, part: str, data: Any, headers: dict[str, str]) -> None:
+        from huggingface_hub import errors
+
+        try:
+            self._download.xet_get(incomplete_path=Path(part), xet_file_data=data, headers=headers)
+        except errors.HfHubHTTPError:
+            raise
+        except Exception as error:  # hf_xet has no exceptions of its own
+            advice = "see that this host reaches the storage, or turn the transport off (model_weights_hub_xet)"
+            raise Interrupted(f"the Xet storage of {self.where}: {_brief(error)}", advice=advice) from error
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
         from huggingface_hub import errors
 
-        repository, base = self._spec["repository"], self._endpoint
-        account = "the account of model_weights_hub_token" if self._token else "an account"
         try:
             with network(self.where):
                 yield
-        except errors.GatedRepoError as error:
-            raise Fault(
+        except errors.HfHubHTTPError as error:
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: Any) -> Exception:
+        """Return what to raise for an answer that refuses, of the hub or of the storage behind it."""
+        from huggingface_hub import errors
+
+        repository, base = self._spec["repository"], self._endpoint
+        status, headers, url = error.response.status_code, error.response.headers, str(error.response.url)
+        if may_come_later(status) or status == 416:
+            more = "take a mirror (b70_mirror_url)" if self._token else "give a token, which raises the limit"
+            variable = "" if self._token else " (model_weights_hub_token)"
+            return again(host_of(url), status, headers, f"{more}{variable}" if status == 429 else "")
+        if status == 511 or (_is_page(headers) and "X-Error-Code" not in headers):
+            return page(host_of(url), f"what was asked for ({status})")
+        if _origin(url) != _origin(base):
+            return Interrupted(
+                f"{host_of(url)}, the storage behind {self.where}, answers {status}",
+                advice=f"this is not about the token, which the storage never gets: let this host reach {host_of(url)} "
+                "(a proxy or firewall may stand between), see that its clock is right, because addresses there expire, "
+                "or take a mirror (b70_mirror_url)",
+            )
+        account = "the account of model_weights_hub_token" if self._token else "an account"
+        if isinstance(error, errors.GatedRepoError):
+            return Fault(
                 f"{repository} is gated: accept its terms at {base}/{repository} with {account}, "
                 f"{'' if self._token else 'set model_weights_hub_token to its token, '}then run again"
-            ) from error
-        except errors.RevisionNotFoundError as error:
-            raise Fault(self._gone(str(self._spec.get("revision")))) from error
-        except errors.RepositoryNotFoundError as error:
-            raise Fault(
+            )
+        if isinstance(error, errors.RevisionNotFoundError):
+            return Fault(self._gone(str(self._spec.get("revision"))))
+        if isinstance(error, errors.RepositoryNotFoundError):
+            return Fault(
                 f"{base} knows no repository {repository}, or does not show it without the right token "
                 "(model_weights_hub_token): correct the name, or give a token that may read it"
-            ) from error
-        except errors.EntryNotFoundError as error:
-            raise Fault(f"a file of {repository} is not at {base} although it is listed: {_brief(error)}") from error
-        except errors.HfHubHTTPError as error:
-            status = error.response.status_code
-            if status in (401, 403):
-                said = "refuses the token" if self._token else "wants a token"
-                raise Fault(
-                    f"{base} {said} for {repository} ({status}): set model_weights_hub_token to one that may read it"
-                ) from error
-            if status in (408, 416, 429) or status >= 500:
-                raise Interrupted(f"{self.where} answers {status}") from error
-            raise Fault(f"{base} answers {status} for {repository}") from error
-        except ValueError as error:
-            if "too large" in str(error):
-                raise Fault(
-                    "a file is larger than the hub gives without its Xet transport: set model_weights_hub_xet"
-                ) from error
-            raise
+            )
+        if isinstance(error, errors.EntryNotFoundError):
+            return Fault(f"a file of {repository} is not at {base} although it is listed: {_brief(error)}")
+        if isinstance(error, errors.DisabledRepoError):
+            return Fault(f"{base} has closed {repository} for everybody: take another source")
+        if status in (401, 403):
+            said = "refuses the token" if self._token else "wants a token"
+            return Fault(
+                f"{base} {said} for {repository} ({status}): set model_weights_hub_token to one that may read it"
+            )
+        return Fault(f"{base} answers {status} for {repository}")
 
 
 def _brief(error: BaseException) -> str:
@@ -455,20 +680,20 @@ def network(where: str) -> Iterator[None]:
         raise
     except TimeoutError as error:
         raise Interrupted(f"{where} sends nothing") from error
-    except (urllib.error.URLError, http.client.HTTPException, ConnectionError) as error:
-        if isinstance(getattr(error, "reason", None), TimeoutError):
+    except Exception as error:
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            raise Fault(
+                f"{where} shows a certificate that this host does not trust: {_brief(error)}. A captive portal or a "
+                "proxy that opens TLS answers in its place, or the clock of this host is wrong: sign in there, let "
+                "this host through, or name the authority of your proxy (SSL_CERT_FILE in model_weights_environment)"
+            ) from error
+        family = type(error).__module__.split(".", maxsplit=1)[0]
+        own = isinstance(error, (urllib.error.URLError, http.client.HTTPException, ConnectionError))
+        if not own and (not family.startswith(("httpx", "httpcore")) or hasattr(error, "response")):
+            raise
+        if isinstance(getattr(error, "reason", None), TimeoutError) or "Timeout" in type(error).__name__:
             raise Interrupted(f"{where} sends nothing") from error
         raise Interrupted(f"no connection to {where}: {_brief(error)}") from error
-    except Exception as error:
-        family = type(error).__module__.split(".", maxsplit=1)[0]
-        if family.startswith(("httpx", "httpcore")) and not hasattr(error, "response"):
-            quiet = "Timeout" in type(error).__name__
-            raise Interrupted(
-                f"{where} sends nothing" if quiet else f"connection to {where}: {_brief(error)}"
-            ) from error
-        if isinstance(error, OSError) and "Consistency check failed" in str(error):
-            raise Interrupted("fewer or more bytes came than promised") from error
-        raise
 
 
 SOURCES: dict[str, Any] = {"hub": Hub, "url": Plain, "host_path": Folder, "peers": Peers}

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleError
 
 from ansible_collections.arcpro.b70.plugins.action import b70_weights
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import sources
@@ -163,3 +164,42 @@ def test_a_mirror_says_which_revision_it_has(path: Path):
     entry = _pins_file.read(str(path)).entry("weights", "o/n")
     assert entry is not None
     assert entry["from"] == "http://mirror/models"
+
+
+def test_a_source_is_asked_again_when_it_wants_to_be_and_in_the_end_given_up(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    waited: list[float] = []
+    monkeypatch.setattr(_host_job.HostJob, "wait", lambda _self, seconds: waited.append(seconds))
+    host, limits = Host("h1", path), [58, 243]
+    answer = host._ask
+
+    def limited(request: dict[str, Any]) -> dict[str, Any]:
+        if request["step"] in ("begin", "resolve") and limits:
+            return {"wait_s": limits.pop(0), "said": "the hub limits requests", "advice": "give a token"}
+        return answer(request)
+
+    monkeypatch.setattr(host, "_ask", limited)
+    assert host.bring()["changed"] is True
+    assert waited == [58, 243]
+    limits += [60] * 9
+    with pytest.raises(WeightsError, match="m: the hub limits requests, 5 times: give a token"):
+        Host.bring(host, revision=B)
+    assert waited == [58, 243, 60, 60, 60, 60]
+
+
+def test_a_wait_takes_its_time_in_short_pauses(monkeypatch: pytest.MonkeyPatch):
+    clock = [0.0]
+    time = SimpleNamespace(monotonic=lambda: sum(clock), sleep=clock.append)
+    monkeypatch.setattr(_host_job, "time", time)
+    monkeypatch.setattr(_host_job, "keep_alive", lambda _connection: None)
+    _host_job.HostJob(None, "the question", print).wait(5)
+    assert clock == [0.0, 2.0, 2.0, 1.0]
+
+
+def test_a_wait_ends_with_its_play(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_host_job, "keep_alive", lambda _connection: None)
+    job = _host_job.HostJob(None, "the question", print)
+    monkeypatch.setattr("os.getppid", lambda: -1)
+    with pytest.raises(AnsibleError, match="the play that watched has ended"):
+        job.wait(300)

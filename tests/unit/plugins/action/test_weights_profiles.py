@@ -72,3 +72,21 @@ def test_only_a_host_that_fetches_from_the_hub_gets_the_client(action: Any, monk
     action._options = {"mirror": "http://mirror"}
     assert action._client({**GIVEN, "models": hub}) == {}
     assert len(asked) == 1
+
+
+def test_a_directory_without_a_source_is_judged_by_the_files_that_the_profile_loads(
+    action: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MODEL, "projector", {"directory": "p", "file": "mmproj.gguf"})
+    action._with_profiles(GIVEN)
+    asked: list[Any] = []
+
+    def ask(request: Any) -> dict[str, Any]:
+        asked.append(request)
+        return {"models": {}}
+
+    monkeypatch.setattr(action, "_ask", ask)
+    action._full = False
+    action._inspect({}, ["p", "q"], {})
+    sources = {name: model["source"] for name, model in asked[0]["models"].items()}
+    assert sources == {"p": {"kind": "host", "include": ["mmproj.gguf"]}, "q": {"kind": "host", "include": None}}

@@ -42,3 +42,13 @@ def test_the_head_of_a_real_file_is_read():
 def test_a_damaged_head_is_named_and_takes_no_memory(damage, words):
     with pytest.raises(gguf.GgufError, match=words):
         gguf.head(io.BytesIO(damage(TINY.read_bytes())))
+
+
+def test_the_size_that_the_head_of_a_real_file_describes_is_its_own():
+    with TINY.open("rb") as file:
+        head, least = gguf.head_and_size(file)
+    assert (head["general.architecture"], least) == ("qwen3", TINY.stat().st_size)
+
+
+def test_shards_of_safetensors_are_numbered_in_the_same_way():
+    assert gguf.parts("m-00002-of-00002.safetensors") == [f"m-0000{number}-of-00002.safetensors" for number in (1, 2)]

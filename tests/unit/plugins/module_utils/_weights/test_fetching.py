@@ -21,15 +21,27 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import fetching
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.fetching import transports
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.fetching.program import part_name
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.fetching.transports import chosen
 from hub.client import client
-from hub.server import COMMIT, Fault, Hub, serve
+from hub.server import COMMIT, PORTAL, Fault, Hub, Refusal, serve
+from unit.plugins.module_utils._weights import signed
 
 PACKAGE = Path(fetching.__file__).parent
 BIG = 3_000_000
 # The program itself, without the pauses before it tries again.
-PROGRAM = "from fetching import program; program.PAUSE_S = 0.1; raise SystemExit(program.main())"
+PROGRAM = """
+from fetching import program
+program.PAUSE_S = 0.1
+waits = program.pause
+def pause(over, seconds):
+    if seconds > 1:
+        print(f"waits {round(seconds)} s")
+    waits(over, min(seconds, 0.1))
+program.pause = pause
+raise SystemExit(program.main())
+"""
 TOKEN = "hf_secret_of_the_test"
 
 
@@ -59,8 +71,10 @@ class Fetcher:
         self.staging, self.out = self.folder / "staging", self.folder / "out"
         for path in (self.staging, self.out):
             path.mkdir(parents=True, exist_ok=True)
-        self.spec = {"stall_s": 20, "attempts": 3, "token_on_stdin": True, **spec}
-        self.token = ""
+        defaults = {"keyring": str(folder / "keyring.gpg"), "accept_unsigned": True}
+        self.spec = {"stall_s": 20, "attempts": 3, "token_on_stdin": True, **defaults, **spec}
+        self.token = self.said = ""
+        self.environment: dict[str, str] = {}
 
     def start(self, command: str, job: dict[str, Any]) -> subprocess.Popen[str]:
         path = self.folder / "job.json"
@@ -74,6 +88,7 @@ class Fetcher:
             "HF_HUB_DOWNLOAD_TIMEOUT": stall,
             "HF_HUB_ETAG_TIMEOUT": stall,
             "PYTHONDONTWRITEBYTECODE": "1",
+            **self.environment,
         }
         process = subprocess.Popen(
             [self.python, "-c", PROGRAM, command, str(path)],
@@ -105,7 +120,7 @@ class Fetcher:
 
     def fetch(self, job: dict[str, Any] | None = None) -> dict[str, Any]:
         process = self.start("fetch", job or self.job())
-        _out, err = process.communicate(timeout=300)
+        self.said, err = process.communicate(timeout=300)
         assert "secret" not in err
         answer: dict[str, Any] = json.loads((self.out / "result.json").read_text())
         assert "secret" not in json.dumps(answer)
@@ -253,6 +268,138 @@ def test_a_wrong_token_is_named_as_such_and_never_shown(fetcher: Fetcher, hub: H
     assert "refuses the token for lab/model (401): set model_weights_hub_token" in fetcher.contents()["error"]
 
 
+def test_a_limit_of_the_hub_is_the_callers_to_wait_for_and_says_what_raises_it(fetcher: Fetcher, hub: Hub):
+    limits = {
+        "Retry-After": "60",
+        "RateLimit": '"api";r=0;t=58',
+        "RateLimit-Policy": '"fixed window";"api";q=500;w=300',
+    }
+    hub.refusals["/api/models/"] = Refusal(429, limits)
+    where = hub.url.removeprefix("http://")
+    assert fetcher.contents() == {
+        "wait_s": 60.0,
+        "error": f"{where} limits the requests from this address (429)",
+        "advice": "run again later, or give a token, which raises the limit (model_weights_hub_token)",
+    }
+    assert "config.json" in fetcher.contents()["files"]
+    hub.refusals["/api/models/"] = Refusal(429, {"Retry-After": "7200"})
+    assert "(429) and wants no more for 120 minutes: run again then, or give a token" in fetcher.contents()["error"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "60"}, 60),
+        ({"RateLimit": '"resolvers";r=0;t=243'}, 243),
+        ({"RateLimit": '"api";r=9;t=99'}, None),
+    ],
+)
+def test_a_download_waits_as_long_as_the_hub_or_its_storage_asks_for(
+    fetcher: Fetcher, hub: Hub, headers: dict[str, str], seconds: int | None
+):
+    for path in ("/lab/model/resolve/", "/store/model.safetensors"):
+        hub.refusals[path] = Refusal(429, headers)
+    assert "digests" in fetcher.fetch()
+    assert {int(line.split()[1]) for line in fetcher.said.splitlines()} == ({seconds} if seconds else set())
+
+
+def test_a_download_gives_up_on_a_limit_that_stays_and_says_what_raises_it(fetcher: Fetcher, hub: Hub):
+    hub.refusals["/lab/model/resolve/"] = Refusal(503, {"Retry-After": "30"}, times=-1)
+    assert "answers 503: not one byte of" in fetcher.fetch()["error"]
+    hub.refusals["/lab/model/resolve/"] = Refusal(429, {"Retry-After": "60"}, times=-1)
+    said = fetcher.fetch()["error"]
+    assert "limits the requests from this address (429): not one byte of" in said
+    assert "are kept; run again later, or give a token, which raises the limit (model_weights_hub_token)" in said
+
+
+def test_a_storage_that_refuses_is_not_about_the_token(fetcher: Fetcher, hub: Hub):
+    hub.token = fetcher.token = TOKEN
+    hub.refusals["/store/"] = Refusal(
+        403, {"Content-Type": "application/xml"}, b"<Error><Code>AccessDenied</Code></Error>"
+    )
+    assert "digests" in fetcher.fetch()  # an address that expired is another one the next time
+    (fetcher.staging / "model.safetensors").unlink()
+    (fetcher.staging / "tokenizer.json").unlink()
+    hub.refusals["/store/"].times = -1
+    said = fetcher.fetch()["error"]
+    storage, where = (url.removeprefix("http://") for url in (hub.storage_url, hub.url))
+    assert f"{storage}, the storage behind {where}, answers 403: not one byte of" in said
+    assert f"this is not about the token, which the storage never gets: let this host reach {storage}" in said
+    assert "refuses the token" not in said
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/api/models/", 200), ("/api/models/", 511), ("/api/models/", 403), ("/lab/model/resolve/", 200)],
+)
+def test_a_captive_portal_is_named_at_once(fetcher: Fetcher, hub: Hub, path: str, status: int):
+    fetcher.token = TOKEN
+    job = fetcher.job()
+    hub.refusals[path] = Refusal(status, PORTAL, b"<html>Sign in to the guest network</html>", times=-1)
+    hub.asked.clear()
+    said = fetcher.contents()["error"] if path.startswith("/api") else fetcher.fetch(job)["error"]
+    assert "gives a web page instead of" in said
+    assert "A captive portal, a proxy or a firewall answers in its place: sign in there" in said
+    asked = [one.path for one in hub.asked if one.path.startswith(path)]
+    assert len(asked) == len(set(asked))
+
+
+def test_a_captive_portal_before_the_storage_is_named(fetcher: Fetcher, hub: Hub):
+    hub.refusals["/store/"] = Refusal(200, PORTAL, b"<html>", times=-1)
+    assert f"{hub.storage_url.removeprefix('http://')} gives a web page instead of" in fetcher.fetch()["error"]
+    assert "model.safetensors" not in fetcher.names()
+
+
+def test_a_redirect_to_the_page_of_a_portal_is_named_and_no_file_is_taken_from_there(fetcher: Fetcher, hub: Hub):
+    job = fetcher.job()
+    hub.refusals["/lab/model/resolve/"] = Refusal(302, {"Location": f"{hub.storage_url}/store/config.json"}, times=-1)
+    assert "A captive portal, a proxy or a firewall answers" in fetcher.fetch(job)["error"]
+    assert not [one for one in hub.asked if one.storage]
+
+
+@pytest.mark.parametrize("endpoint", ["http://hub.example.org", "http://192.0.2.5:8080", "http://[2001:db8::1]"])
+def test_a_token_goes_in_clear_nowhere_but_to_this_host(fetcher: Fetcher, hub: Hub, endpoint: str):
+    fetcher.token = TOKEN
+    job = fetcher.job()
+    assert {one.token for one in hub.asked} == {TOKEN}  # 127.0.0.1
+    fetcher.spec["endpoint"] = endpoint
+    for said in (fetcher.contents()["error"], fetcher.fetch({**job, "endpoint": endpoint})["error"]):
+        assert said.startswith(f"the token of model_weights_hub_token would go in clear to {endpoint}, so nothing was")
+        assert "an address with https://, or give no token" in said
+
+
+def test_a_token_is_not_sent_to_another_scheme_of_the_same_host():
+    assert transports._origin("https://hub/x") == transports._origin("https://hub:443/y")
+    assert len({transports._origin(url) for url in ("https://hub/x", "http://hub/x", "https://hub:8443/x")}) == 3
+
+
+@pytest.mark.parametrize("claimed", ["e" * 40, "main"])
+def test_a_description_of_another_revision_than_asked_for_is_refused(fetcher: Fetcher, hub: Hub, claimed: str):
+    hub.claims = claimed
+    said = fetcher.contents()["error"]
+    assert f"answers with revision {claimed} where {COMMIT} was asked for: nothing of it is used" in said
+    fetcher.spec["revision"] = None
+    assert ("error" in fetcher.contents()) == (claimed == "main")
+
+
+def test_a_hub_that_shows_a_certificate_of_somebody_else_is_named_and_one_that_is_believed_gets_the_token(
+    tmp_path: Path, model: Path
+):
+    (tmp_path / "tls").mkdir()
+    with serve(Hub(model, repository="lab/model", token=TOKEN), keys=tmp_path / "tls") as hub:
+        spec = {"kind": "hub", "repository": "lab/model", "revision": COMMIT, "endpoint": hub.url, "xet": False}
+        fetcher = Fetcher(tmp_path, {**spec, "include": [], "exclude": ["*.bin"]}, client())
+        fetcher.token = TOKEN
+        said = fetcher.contents()["error"]
+        assert f"{hub.url.removeprefix('https://')} shows a certificate that this host does not trust" in said
+        assert "A captive portal or a proxy that opens TLS answers in its place" in said
+        assert hub.asked == []
+        (tmp_path / "authority.pem").write_text(hub.authority)
+        fetcher.environment["SSL_CERT_FILE"] = str(tmp_path / "authority.pem")
+        assert "digests" in fetcher.fetch()
+        assert {one.token for one in hub.asked if one.storage} == {""}
+
+
 def test_no_hub_at_all_is_tried_again_and_then_said(fetcher: Fetcher):
     fetcher.spec.update(endpoint="http://127.0.0.1:9", attempts=2)
     said = fetcher.contents()["error"]
@@ -313,3 +460,118 @@ def test_a_folder_of_the_host_is_copied_and_read_back(tmp_path: Path, plain: Pat
     job = {**fetcher.spec, "files": files, "folder": str(fetcher.staging), "out": str(fetcher.out), "workers": 2}
     done = fetcher.fetch(job)["digests"]
     assert {name: said for name, (said, _time) in done.items()} == {name: digest(plain / name) for name in files}
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, 0),
+        ({"Retry-After": "17"}, 17),
+        ({"Retry-After": "Thu, 01 Jan 1970 00:02:00 GMT"}, 20),
+        ({"Retry-After": "Thu, 01 Jan 1970 00:00:00 GMT"}, 0),
+        ({"Retry-After": "soon"}, 0),
+        ({"RateLimit": '"api";r=0;t=55'}, 55),
+        ({"RateLimit": '"api"; t=55; r=0'}, 55),
+        ({"RateLimit": '"api";r=100;t=55, "resolvers";r=0;t=243'}, 243),
+        ({"RateLimit": '"api";r=3;t=55', "Retry-After": "5"}, 5),
+        ({"RateLimit": '"api";r=0;t=55', "Retry-After": "5"}, 55),
+        ({"RateLimit": "limit=1"}, 0),
+    ],
+)
+def test_how_long_a_server_wants_to_be_left_alone(headers: dict[str, str], seconds: float):
+    assert transports.told_to_wait(headers, now=100.0) == seconds
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Path:
+    """What the role mirror leaves: a directory for each model, and the signed digests of their records above."""
+    root = tmp_path / "www"
+    (root / "model").mkdir(parents=True)
+    for name, content in signed.FILES.items():
+        (root / "model" / name).write_bytes(content)
+    (root / "model/.b70-weights.json").write_text(signed.RECORD)
+    (root / "SHA256SUMS").write_text(signed.SUMS)
+    (root / "SHA256SUMS.asc").write_text(signed.SIGNATURE)
+    (tmp_path / "keyring.gpg").write_bytes(signed.KEYRING)
+    return root
+
+
+def test_what_the_key_of_the_mirror_signed_is_taken(tmp_path: Path, mirror: Path):
+    with folder_served(mirror) as (url, _server):
+        fetcher = Fetcher(tmp_path, {"kind": "url", "url": f"{url}/model", "accept_unsigned": False}, sys.executable)
+        assert set(fetcher.fetch()["digests"]) == set(signed.FILES)
+
+
+def other_record(root: Path) -> None:
+    path = root / "model/.b70-weights.json"
+    path.write_text(path.read_text().replace('"size": 2,', '"size": 3,'))
+
+
+def other_sums(root: Path) -> None:
+    other_record(root)
+    (root / "SHA256SUMS").write_text(f"{digest(root / 'model/.b70-weights.json')}  model/.b70-weights.json\n")
+
+
+def another_key(root: Path) -> None:
+    (root / "SHA256SUMS.asc").write_text(signed.BY_ANOTHER_KEY)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda root: (root / "SHA256SUMS.asc").unlink(), "/store has no signed SHA256SUMS"),
+        (lambda root: (root / "SHA256SUMS").unlink(), "/store has no signed SHA256SUMS"),
+        (other_record, "it was changed after the mirror was filled"),
+        (other_sums, "SHA256SUMS is not signed with the key in"),
+        (another_key, "SHA256SUMS is not signed with the key in"),
+        (lambda root: (root / "SHA256SUMS.asc").write_text(""), "SHA256SUMS is not signed with the key in"),
+        (lambda root: (root / "SHA256SUMS.asc").write_text("<html>"), "SHA256SUMS is not signed with the key in"),
+        (lambda root: (root.parent / "keyring.gpg").unlink(), "Set b70_mirror_key_fingerprint and run the role host"),
+        (lambda root: (root / "model").rename(root / "moved"), "has neither .b70-weights.json nor SHA256SUMS"),
+    ],
+)
+def test_an_unsigned_mirror_is_refused_unless_its_record_is_pinned_or_that_is_accepted(
+    tmp_path: Path, mirror: Path, change: Any, says: str
+):
+    change(mirror)
+    with folder_served(mirror) as (url, _server):
+        spec = {"kind": "url", "url": f"{url}/model", "accept_unsigned": False}
+        said = Fetcher(tmp_path, spec, sys.executable).contents()["error"]
+        assert says in said
+        if not (mirror / "model").exists():
+            return
+        if "changed after" not in said:
+            assert "Or pin it: give its source manifest_sha256" in said
+            assert "model_weights_accept_unsigned" in said
+        pin = digest(mirror / "model/.b70-weights.json")
+        for more in ({"manifest_sha256": pin}, {"accept_unsigned": True}):
+            found = Fetcher(tmp_path, {**spec, **more}, sys.executable).contents()
+            assert set(found["files"]) == set(signed.FILES)
+
+
+def test_a_signed_record_counts_for_its_own_model_only(tmp_path: Path, mirror: Path):
+    (mirror / "model").rename(mirror / "another")
+    with folder_served(mirror) as (url, _server):
+        spec = {"kind": "url", "url": f"{url}/another", "accept_unsigned": False}
+        assert (
+            "it was changed after the mirror was filled" in Fetcher(tmp_path, spec, sys.executable).contents()["error"]
+        )
+
+
+def test_a_host_without_a_program_that_verifies_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(transports, "VERIFIERS", ("/nowhere/gpgv", "/nowhere/sqv"))
+    with pytest.raises(transports.Fault, match="this host has none of /nowhere/gpgv, /nowhere/sqv"):
+        transports.verify(b"", b"", str(tmp_path), "SUMS", "")
+
+
+def test_a_mirror_that_is_busy_or_hidden_behind_a_portal_is_told_as_such(tmp_path: Path, mirror: Path):
+    with folder_served(mirror) as (url, server):
+        fetcher = Fetcher(tmp_path, {"kind": "url", "url": f"{url}/model"}, sys.executable)
+        server.refusals["/store/"] = Refusal(429, {"Retry-After": "40"})
+        assert fetcher.contents()["wait_s"] == 40.0
+        for refusal in (Refusal(200, PORTAL, b"<html>"), Refusal(403, PORTAL, b"<html>"), Refusal(511)):
+            server.refusals["/store/"] = refusal
+            assert "A captive portal, a proxy or a firewall answers in its place" in fetcher.contents()["error"]
+        job = fetcher.job()
+        server.refusals["/store/model/tokenizer.json"] = Refusal(200, PORTAL, b"<html>")
+        assert "gives a web page instead of tokenizer.json" in fetcher.fetch(job)["error"]

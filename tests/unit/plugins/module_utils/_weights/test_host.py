@@ -12,9 +12,11 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._files import sha256
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import host, manifest, service
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import MANIFEST, Entry, Wanted, WeightsError
+from unit.plugins.module_utils._weights.files import safetensors
 
 SOURCE = {"kind": "path"}
 UID = os.geteuid()
+WEIGHTS = safetensors(b"w" * 48)
 
 
 @pytest.fixture
@@ -25,11 +27,11 @@ def source(tmp_path: Path) -> Path:
     (root / ".git" / "x").write_text("not part of a model")
     for name, text in {
         "config.json": "{}",
-        "model.safetensors": "w" * 50,
-        "tokenizer.json": "t",
+        "tokenizer.json": "[]",
         "extra/a.txt": "a",
     }.items():
         (root / name).write_text(text)
+    (root / "model.safetensors").write_bytes(WEIGHTS)
     return root
 
 
@@ -65,7 +67,7 @@ def test_a_damaged_file_is_found_and_only_that_one_is_brought_again(source, tmp_
     target = tmp_path / "m"
     bring(source, target)
     kept = (target / "model.safetensors").stat().st_ino
-    (target / "tokenizer.json").write_text("T")
+    (target / "tokenizer.json").write_text("{}")
     assert state(source, target) == state(None, target) == "differs"
     assert bring(source, target) == ["tokenizer.json"]
     assert (target / "model.safetensors").stat().st_ino == kept
@@ -90,10 +92,10 @@ def test_a_file_that_rotted_with_its_recorded_size_and_time_is_brought_again_whe
 def test_a_reader_keeps_the_old_files(source, tmp_path):
     target = tmp_path / "m"
     bring(source, target)
-    with open(target / "model.safetensors") as reader:
-        (source / "model.safetensors").write_text("x" * 50)
+    with open(target / "model.safetensors", "rb") as reader:
+        (source / "model.safetensors").write_bytes(safetensors(b"x" * 48))
         bring(source, target)
-        assert reader.read() == "w" * 50
+        assert reader.read() == WEIGHTS
 
 
 def test_an_interrupted_copy_is_not_a_model_and_is_taken_up(source, tmp_path):
@@ -231,7 +233,7 @@ def test_a_fetched_model_is_judged_by_its_own_record(source, tmp_path):
     other = host.inspect_fetched(str(target), {**hub, "revision": "2" * 40}, False, False, True)
     assert other.state == "differs"
     assert "is recorded as coming from a/b at 111111111111, not from a/b at 222222222222" in other.reason
-    (target / "tokenizer.json").write_text("T")
+    (target / "tokenizer.json").write_text("{}")
     assert host.inspect_fetched(str(target), hub, False, False, True).state == "differs"
 
 
@@ -253,6 +255,6 @@ def test_files_that_were_read_back_are_not_read_again_unless_they_changed_since(
     for name in left:
         shutil.copy(source / name, Path(folder) / name)
     stat = (Path(folder) / "model.safetensors").stat()
-    verified = {"model.safetensors": Entry(50, "0" * 64, stat.st_mtime_ns - 1, 0)}
+    verified = {"model.safetensors": Entry(len(WEIGHTS), "0" * 64, stat.st_mtime_ns - 1, 0)}
     host.commit(str(target), wanted, SOURCE, verified)
     assert state(None, target, full=True) == "complete"

@@ -134,5 +134,6 @@ def test_a_directory_of_gguf_alone_needs_all_parts_and_nothing_else():
     parts = [f"q-0000{number}-of-00002.gguf" for number in (1, 2)]
     assert m.missing_parts([*parts, "mmproj-F16.gguf"], None) == []
     assert m.missing_parts([parts[1]], None) == [parts[0]]
+    assert m.missing_parts(parts, None, ["mmproj*.gguf", "q-*.gguf", "*.json"]) == ["mmproj*.gguf"]
     # Beside weights of another format it is no more than a file.
     assert "config.json" in m.missing_parts(["model.safetensors", "m.gguf"], None)

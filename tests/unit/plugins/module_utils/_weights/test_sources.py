@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import getpass
+import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,13 +12,15 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._weights import job, sources
+from ansible_collections.arcpro.b70.plugins.module_utils._weights import job, service, sources
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
 
 COMMIT = "a" * 40
 OPTIONS: dict[str, Any] = {
     "endpoint": "https://hub",
     "mirror": "",
+    "keyring": "/k",
+    "accept_unsigned": False,
     "exclude": ["*.bin"],
     "xet": False,
     "stall_s": 60,
@@ -31,7 +35,7 @@ OPTIONS: dict[str, Any] = {
         ({"path": "/a", "url": "http://b"}, "exactly one of"),
         (
             {"hub": "a/b", "branch": "main"},
-            "has branch; with hub there may be: exclude, hub, include, profile, revision",
+            "has branch; with hub there may be: exclude, hub, include, manifest_sha256, profile, revision",
         ),
         ({"hub": "a"}, "must be OWNER/NAME"),
         ({"url": "ftp://a/b"}, "must begin with http:// or https://"),
@@ -51,6 +55,12 @@ def test_a_mirror_takes_the_place_of_the_hub_but_not_its_identity():
     assert (direct["kind"], direct["repository"], direct["endpoint"]) == ("hub", "a/b", "https://hub")
     assert (mirrored["kind"], mirrored["url"]) == ("url", "http://mirror/models/m")
     assert mirrored["expect"]["revision"] == COMMIT
+    proof = {"keyring": "/k", "accept_unsigned": False, "manifest_sha256": None}
+    assert {key: mirrored[key] for key in proof} == proof
+    pinned = sources.specification(
+        "m", {**source, "manifest_sha256": "0"}, {**OPTIONS, "mirror": "http://mirror/models"}
+    )
+    assert pinned["manifest_sha256"] == "0"
     assert identity == {"kind": "hub", "repository": "a/b", "revision": COMMIT, "include": [], "exclude": ["*.bin"]}
 
 
@@ -104,3 +114,32 @@ def test_what_the_downloads_user_puts_in_the_way_of_a_result_does_no_harm(tmp_pa
     assert (victim.read_text(), job._read(str(result))) == ("kept", {"digests": {}})
     os.mkfifo(tmp_path / "progress.json")
     assert job._read(str(tmp_path / "progress.json")) is None
+
+
+def test_a_source_that_wants_to_be_asked_later_is_the_callers_to_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    said = {"wait_s": 58, "error": "hub limits the requests", "advice": "run again later"}
+    monkeypatch.setattr("subprocess.run", lambda *_words, **_more: SimpleNamespace(stdout=json.dumps(said)))
+    monkeypatch.setattr(job, "_SYSTEMD", SimpleNamespace(state=lambda _unit: SimpleNamespace(running=False)))
+    spec = sources.specification("m", {"url": "http://mirror/m"}, OPTIONS)
+    options = {"user": getpass.getuser(), "environment": {}, "hub_python": "/python", "workers": 1, "limit_s": 1}
+    request = {
+        "name": "m",
+        "spec": spec,
+        "source": {"kind": "hub", "repository": "a/b"},
+        "options": options,
+        "program": {},
+    }
+    for step in ("begin", "resolve"):
+        answer = service.answer(str(tmp_path), {"step": step, **request}, write=True)
+        assert answer == {"wait_s": 58.0, "said": "hub limits the requests", "advice": "run again later"}
+
+
+def test_a_listing_that_lacks_the_file_that_a_profile_loads_is_refused():
+    files = {"mmproj-F16.gguf": [5, "a", None]}
+    identity = {"kind": "hub", "include": ["m-Q4.gguf", "mmproj-F16.gguf"]}
+    request = job.Request("/d/m", {"repository": "a/b"}, identity, {}, {})
+    with pytest.raises(WeightsError, match=r"a/b is no complete model, it lacks: m-Q4\.gguf"):
+        job._judge(request, files)
+    job._judge(request, {**files, "m-Q4.gguf": [5, "a", None]})

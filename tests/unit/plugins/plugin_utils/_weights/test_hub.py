@@ -35,3 +35,13 @@ def test_the_catalogue_names_sources_and_the_operator_wins():
         "one": {"hub": "a/one", "profile": "one", "revision": "b" * 40, "size_gb": 7},
         "two": {"hub": "a/two", "profile": "two"},
     }
+
+
+def test_the_files_that_a_profile_loads_are_known_for_its_projector_too():
+    engine = {"settings": {"mmproj": "@model_path@/mmproj-F16.gguf"}, "extra_args": []}
+    model = {"directory": "m", "file": "m-00001-of-00002.gguf", "projector": {"directory": "p", "file": "p.gguf"}}
+    profiles = {"gguf": {"model": model, "engine": engine}, "all": {"model": {"directory": "a"}, "engine": engine}}
+    assert hub.patterns_of(profiles, [*profiles, "unknown"]) == {
+        "m": ["m-*-of-00002.gguf", "mmproj-F16.gguf"],
+        "p": ["p.gguf"],
+    }
