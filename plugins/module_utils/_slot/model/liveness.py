@@ -173,38 +173,6 @@ def due(every_s: float, last: Moment | None, now: Moment) -> bool:
     return every_s > 0 and (last is None or last.age_s(now) >= every_s)
 
 
-# Words of the xe driver; other lines may quote what somebody sent.
-_XE = re.compile(r"\bxe (?P<card>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): (?P<text>.*)")
-LOST = re.compile(r"wedged|Failed to initialize uC|[Ff]ailed to probe|probe with driver xe failed|survivability mode")
-FAULT = re.compile(
-    r"Fault response|CAT error|engine reset|gt reset|GPU reset|coredump has been created|Timedout job|timed out"
-    r"|\bhung\b|device lost|reset (?:started|failed)|\b(?:[bcrv]|ve)cs\d* reset\b|\*ERROR\*",
-    re.IGNORECASE,
-)
-
-
-@dataclass(frozen=True)
-class CardFault:
-    """card: its PCI address. lost: it does not recover by itself."""
-
-    card: str
-    line: str
-    lost: bool
-
-
-def card_faults(lines: Iterable[str]) -> tuple[CardFault, ...]:
-    """The resets, faults and losses of cards in the kernel's log."""
-    found = []
-    for line in lines:
-        said = _XE.search(line)
-        if said is None:
-            continue
-        lost = LOST.search(said["text"]) is not None
-        if lost or FAULT.search(said["text"]):
-            found.append(CardFault(said["card"], line.strip(), lost))
-    return tuple(found)
-
-
 def since_before(lines: Sequence[str], before: Sequence[str]) -> Sequence[str]:
     """The lines that were added since an earlier look at the end of the same log. Nothing is new at the first look."""
     if not before:

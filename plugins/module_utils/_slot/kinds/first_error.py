@@ -1,0 +1,201 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The first error of the process that failed first, found by the structure of a log and not by its words. Pure.
+
+An engine is a tree of processes. The one that fails says why; those above it then report that it did, so the end of
+the log is the traceback of the one on top. What counts as an error: a traceback, an exception in a line of the level
+ERROR, a message by which native code ends its process, and the end of a process by a signal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from .kind import Kind
+
+_TRACEBACK = re.compile(r"[ +|]*(?:.{1,60}: )?(?:Exception Group )?Traceback \(most recent call last\):")
+_FRAME = re.compile(r' *File "(?P<file>[^"]+)", line \d+, in .+')
+_EXCEPTION = re.compile(
+    r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Compiler|Lost)\b(?:\(.{0,80}?\))?(?::|$)"
+)
+_CHAINED = re.compile(
+    r"During handling of the above exception, another|The above exception was the direct cause of the following"
+)
+_QUIET = ("DEBUG", "INFO", "WARNING", "WARN")
+# Native code ends its process with one of these: the cards' runtime, the C and C++ libraries, the dynamic linker,
+# ggml, SYCL, Vulkan, oneCCL, systemd before the program runs, and a parser of a command line.
+_NATIVE = re.compile(
+    r"Abort was called at \d+ line in file|Segmentation fault|!+ Segfault encountered|Fatal Python error: "
+    r"|\*\*\* SIG\w+|Bus error|Illegal instruction|Aborted\b|terminate called (?:after|without)"
+    r"|pure virtual method called|(?:free|malloc|realloc|munmap_chunk)\(\): |double free or corruption|corrupted (?:size|double)"
+    r"|\*\*\* (?:stack smashing|buffer overflow) detected|what\(\): "
+    r"|\S+: error while loading shared libraries: |\S+: symbol lookup error: "
+    r"|\S+\.[ch](?:pp|u|xx)?:\d+: |\S*GGML_ASSERT\(|Exception caught at file:|SYCL error: |No kernel named "
+    r"|(?:level_zero|opencl) backend failed with error: |(?:llama-server: )?vk::[\w:]+: Error|ze error at \w+|oneCCL: "
+    r"|\S+:\d+:\d+: fatal error: |pre-allocated tensor \(|Failed at step \w+ spawning|Failed to locate executable "
+    r"|(?:[\w-]+ ?){0,3}: error: |error: "
+)
+# The end of a process, as the one above it or systemd reports it.
+_DEATH = re.compile(
+    r"Worker proc \S+ died unexpectedly|(?:\S+\.service: )?Main process exited, code=(?:killed|dumped)"
+    r"|Process \d+ \(.{1,40}\) of user \d+ (?:dumped core|terminated abnormally)|.{0,80}killed by the OOM killer"
+)
+# What a process says because another one has failed, or because it was told to end.
+_FOLLOWS = re.compile(
+    r"[Ss]ee (?:the )?root cause above|in a background process|EngineDeadError|EngineCore encountered an issue"
+    r"|Failed core proc|Executor failed|CancelledError|KeyboardInterrupt|SystemExit|BrokenPipeError|EOFError"
+    r"|ConnectionResetError|Connection (?:closed|reset) by peer|Broken pipe|[Cc]ancelled\b|terminate called recursively"
+    r"|exiting due to model loading error|failed to start\.$|hit an exception"
+)
+_GAP = 60  # lines; errors that are further apart are of different failures
+_MORE = 4  # lines that belong to an error
+
+
+@dataclass
+class _Error:
+    """An error in a log. begun, last: the numbers of its first and its last line. lines: those that say what it is.
+    where: the frame that raised it. led_to: the number of the exception that the process raised from it in the end.
+    uncaught: Python printed it when the process ended."""
+
+    process: str
+    begun: int
+    last: int
+    lines: list[int]
+    text: str
+    where: str = ""
+    led_to: int | None = None
+    uncaught: bool = False
+    by_clients: bool = False
+
+
+@dataclass(frozen=True)
+class FirstError:
+    """The first error of the process that failed first.
+
+    process: its name where the log has one. logged: the lines of the log that say what it is. lines: the same to show,
+    without prefixes, then where it was raised and what it led to.
+    """
+
+    process: str
+    logged: tuple[str, ...]
+    lines: tuple[str, ...]
+
+
+def first_error(lines: Sequence[str], kind: Kind) -> FirstError | None:
+    """Return the first error of the process that failed first; None where the log reports no error."""
+    errors = _last_failure(sorted(_Reader(lines, kind).errors(), key=lambda error: error.begun))
+    real = [error for error in errors if not _FOLLOWS.search(error.text)]
+    # The process that listens reports what its clients did wrong as well, and goes on.
+    below = [error for error in real if not error.by_clients]
+    listening = [error for error in real if error.by_clients and error.uncaught]
+    for found in (below, listening, errors):
+        if found:
+            return _shown(found[0], lines, kind)
+    return None
+
+
+def _last_failure(errors: Sequence[_Error]) -> Sequence[_Error]:
+    begin = len(errors) - 1
+    while begin > 0 and errors[begin].begun - errors[begin - 1].last <= _GAP:
+        begin -= 1
+    return errors[max(begin, 0) :]
+
+
+def _shown(error: _Error, lines: Sequence[str], kind: Kind) -> FirstError:
+    texts = [kind.message_of(lines[number]) for number in error.lines]
+    if error.where:
+        texts.append(f"raised in {error.where}")
+    if error.led_to is not None:
+        texts.append(f"which led to {kind.message_of(lines[error.led_to])}")
+    told = [*error.lines, *([error.led_to] if error.led_to is not None else [])]
+    return FirstError(error.process, tuple(lines[number] for number in told), tuple(texts))
+
+
+@dataclass
+class _Open:
+    """A traceback that is being read. chained: another one was raised from it, and its exception is still to come."""
+
+    begun: int
+    level: str
+    where: str = ""
+    error: _Error | None = None
+    chained: bool = False
+    first: _Error | None = None
+
+
+@dataclass
+class _Reader:
+    """Reads a log line by line; the lines of several processes may be mixed."""
+
+    lines: Sequence[str]
+    kind: Kind
+    _open: dict[str, _Open] = field(default_factory=dict)
+    _native: dict[str, _Error] = field(default_factory=dict)
+
+    def errors(self) -> Iterator[_Error]:
+        for number, line in enumerate(self.lines):
+            process, level, text = self.kind.parts_of(line)
+            error = self._traceback(number, process, level, text) or self._plain(number, line, process, level, text)
+            if error is not None:
+                error.by_clients = bool(process) and self.kind.by_clients(line)
+                yield error
+
+    def _traceback(self, number: int, process: str, level: str, text: str) -> _Error | None:
+        """Return an error at the line with the exception of its traceback."""
+        block = self._open.get(process)
+        if _TRACEBACK.match(text):
+            # One that follows from the one before belongs to it.
+            chained = block is not None and block.chained
+            self._open[process] = _Open(number, level, first=block.first if chained and block is not None else None)
+            return None
+        if block is None:
+            return None
+        stripped = text.lstrip(" |+-")
+        if block.error is None:
+            if text[:1].isspace() or not stripped:
+                frame = _FRAME.match(text)
+                if frame is not None:
+                    block.where = stripped
+                return None
+            if block.level != level and level in _QUIET:
+                return None
+            error = _Error(process, block.begun, number, [number], text, block.where, uncaught=level == "")
+            block.error = error
+            if block.first is not None:
+                block.first.led_to, block.first.last = number, number
+                return None
+            block.first = error
+            return error if level not in _QUIET else None
+        if _CHAINED.search(text):
+            block.chained = True
+        elif text[:1].isspace() and stripped and level == block.level and len(block.error.lines) < _MORE:
+            block.error.lines.append(number)
+            block.error.last = number
+        elif stripped and not block.chained:
+            del self._open[process]
+        return None
+
+    def _plain(self, number: int, line: str, process: str, level: str, text: str) -> _Error | None:
+        """Return an error that begins with this line and is no traceback."""
+        if process in self._open:
+            return None
+        before = self._native.get(process)
+        message = text.lstrip(" |")
+        if before is not None and number - before.last == 1 and len(before.lines) < _MORE and level == "":
+            # The next lines name the file, the exception or the frames.
+            before.lines.append(number)
+            before.last = number
+            return None
+        self._native.pop(process, None)
+        if level in _QUIET and not _DEATH.match(message):
+            return None
+        raised = level in ("ERROR", "CRITICAL") and (_EXCEPTION.match(message) or not process)
+        if not (raised or _NATIVE.match(message) or _DEATH.match(message)):
+            return None
+        error = _Error(process, number, number, [number], message)
+        if _NATIVE.match(message):
+            self._native[process] = error
+        return error
