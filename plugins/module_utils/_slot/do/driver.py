@@ -16,7 +16,7 @@ from ..decide import machine, recover
 from ..decide.machine import Kind, Plan, Seen, Step, clear_action
 from ..decide.order import JUDGING, STARTING, UNTOUCHED
 from ..kinds.first_error import FirstError, first_error
-from ..kinds.symptoms import diagnose
+from ..kinds.symptoms import Match, diagnose
 from ..kinds.table import DEFAULT, kind_of
 from ..look import strangers
 from ..look.frontdoor import FrontdoorLink, read_state
@@ -54,7 +54,7 @@ from .run import EngineRun, Run
 LOG_LINES = 12
 LOG_CHARS = 240
 CAUSE_LINES = 8
-SHOWN_KERNEL_LINES = 4
+KERNEL_LINES = 4
 CARD_LIMIT_S = 10.0  # another slot's switch holds a card's lock until it ends
 NEAR_END_S = 10.0  # enabling a unit and two lines in the journal, on a slow disk
 
@@ -508,9 +508,7 @@ class Driver:
         if match is not None and match.symptom.harmless and unit_settled:
             match = None
         error = None if unit_settled and step.phase in JUDGING else first_error(log, kind)
-        shown = () if unit_settled and step.phase in JUDGING else log[-LOG_LINES:]
-        if match is not None and match.line in log and match.line not in shown:
-            shown = (match.line, *shown[1 - LOG_LINES :])
+        shown = () if unit_settled and step.phase in JUDGING else _end(log, LOG_LINES, match)
         told, which = isinstance(fault, ToldToEndFault), self._which(step.phase)
         message = fault.message if which is None or told else f"replica {which}: {fault.message}"
         if not told and (lost := self._lost_part(step)):
@@ -525,7 +523,7 @@ class Driver:
             symptom=match.symptom.id if match is not None else None,
             advice=f"{match.symptom.meaning}. {match.advice}" if match is not None else None,
             cause=() if error is None else _told(error)[:CAUSE_LINES],
-            kernel=tuple(line[:LOG_CHARS] for line in kernel[-SHOWN_KERNEL_LINES:]),
+            kernel=tuple(line[:LOG_CHARS] for line in _end(kernel, KERNEL_LINES, match)),
             log=_whole_log(engine) if log and engine is not None else None,
             told=told,
             host=isinstance(fault, HostFault),
@@ -615,6 +613,14 @@ class Driver:
             if run.plan.partial
             else (),
         )
+
+
+def _end(lines: Sequence[str], count: int, match: Match | None) -> tuple[str, ...]:
+    """The last lines, with that of the symptom in the place of the first where it stands further up."""
+    shown = tuple(lines[-count:])
+    if match is not None and match.line in lines and match.line not in shown:
+        return (match.line, *shown[1 - count :])
+    return shown
 
 
 def _told(error: FirstError) -> tuple[str, ...]:

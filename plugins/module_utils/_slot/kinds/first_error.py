@@ -30,13 +30,14 @@ _QUIET = ("DEBUG", "INFO", "WARNING", "WARN")
 _NATIVE = re.compile(
     r"Abort was called at \d+ line in file|Segmentation fault|!+ Segfault encountered|Fatal Python error: "
     r"|\*\*\* SIG\w+|Bus error|Illegal instruction|Aborted\b|terminate called (?:after|without)"
-    r"|pure virtual method called|(?:free|malloc|realloc|munmap_chunk)\(\): |double free or corruption|corrupted (?:size|double)"
-    r"|\*\*\* (?:stack smashing|buffer overflow) detected|what\(\): "
+    r"|pure virtual method called|(?:free|malloc|realloc|munmap_chunk)\(\): "
+    r"|double free or corruption|corrupted (?:size|double)|what\(\): "
+    r"|\*\*\* (?:stack smashing|buffer overflow) detected"
     r"|\S+: error while loading shared libraries: |\S+: symbol lookup error: "
     r"|\S+\.[ch](?:pp|u|xx)?:\d+: |\S*GGML_ASSERT\(|Exception caught at file:|SYCL error: |No kernel named "
     r"|(?:level_zero|opencl) backend failed with error: |(?:llama-server: )?vk::[\w:]+: Error|ze error at \w+|oneCCL: "
     r"|\S+:\d+:\d+: fatal error: |pre-allocated tensor \(|Failed at step \w+ spawning|Failed to locate executable "
-    r"|(?:[\w-]+ ?){0,3}: error: |error: "
+    r"|[\w-]+(?: [\w-]+){0,2}: error: |error: "
 )
 # The end of a process, as the one above it or systemd reports it.
 _DEATH = re.compile(
@@ -45,7 +46,8 @@ _DEATH = re.compile(
 )
 # What a process says because another one has failed, or because it was told to end.
 _FOLLOWS = re.compile(
-    r"[Ss]ee (?:the )?root cause above|in a background process|EngineDeadError|EngineCore encountered an issue"
+    r"pmi_resizable|kvs_|encountered a fatal error"
+    r"|[Ss]ee (?:the )?root cause above|in a background process|EngineDeadError|EngineCore encountered an issue"
     r"|Failed core proc|Executor failed|CancelledError|KeyboardInterrupt|SystemExit|BrokenPipeError|EOFError"
     r"|ConnectionResetError|Connection (?:closed|reset) by peer|Broken pipe|[Cc]ancelled\b|terminate called recursively"
     r"|exiting due to model loading error|failed to start\.$|hit an exception"

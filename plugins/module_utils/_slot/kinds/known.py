@@ -19,7 +19,7 @@ from .kind import Symptom
 _LEAD = (
     r"(?:\s*what\(\): +|[\w.:]+(?:Error|Exception|Exit|Compiler)(?:\([\w.]*\))?: +|Value error, "
     r"|Worker failed with error '|error loading model: |error: |llama-server: |ggml_\w+: |llama_\w+: |clip_\w+: "
-    r"|mtmd_\w+: |common_\w+: |graph_reserve: |load_model: )*"
+    r"|mtmd_\w+: |common_\w+: |graph_reserve: |load_model: |alloc_tensor_range: )*"
 )
 # How the layers above Level Zero repeat its errors: SYCL, Unified Runtime, torch, Triton, oneCCL.
 _CALL = (
@@ -43,6 +43,7 @@ def _error(names: str, number: str = "", code: str = "") -> str:
         found.append(rf"(?:level_zero|opencl) backend failed with error: ?-?(?:{number})\b")
     if code:
         found.append(rf"Triton Error \[ZE\]: (?:{code})\b")
+    found.append(rf"ZE_RESULT_ERROR_(?:{names})\b")
     return "|".join(found)
 
 
@@ -110,7 +111,7 @@ _RUNTIME = (
         _error(
             "(?:PROGRAM|MODULE)_(?:BUILD|LINK)_(?:FAILURE|ERROR)|INVALID_(?:KERNEL_NAME|BINARY|NATIVE_BINARY)",
             "",
-            "0x7000000[45]|0x7800000f|0x7800001[0-2]",
+            "0x7000000[45]|0x7800000f|0x7800001[0-8]",
         )
         + r"|The program was built for \d+ devices|Build program log for ",
         "the kernel compiler could not build a kernel for the card",
@@ -134,7 +135,7 @@ _RUNTIME = (
     ),
     _row(
         "runtime_unknown",
-        _error("UNKNOWN", "2147483646", "0x7ffffffe"),
+        _error("UNKNOWN", "2147483646", "0x7ffffffe") + r"|Native API failed\. Native API returns: -\d+ \(Unknown",
         "the cards' runtime failed and names no reason",
         "The kernel's log decides: where it reports a reset or a wedged card, reboot the host; where it reports "
         "nothing, take a stack with another runtime.",
@@ -198,11 +199,17 @@ _COLLECTIVES = (
     ),
     _row(
         "collectives_failed",
-        r"oneCCL: (?:\S+ \w+: )?EXCEPTION: (.{1,120})",
+        # What the others say when a worker has ended is no reason.
+        r"oneCCL: (?!pmi_|\S*kvs)(?:\S+ \w+: )?EXCEPTION: (.{1,120})",
         "the collectives between the cards failed",
         "oneCCL says: {1}. Remove the profile's CCL_ variables; serve one engine per card (replicas) when it comes "
         "back.",
     ),
+)
+
+_MIRROR = (
+    "With two or more cards in one process the driver keeps a copy of the cards' memory in the host's: set "
+    "NEOReadDebugKeys=1 and EnableDeferBacking=0 in the profile's env, or add memory or swap."
 )
 
 # What the host says of any process.
@@ -214,6 +221,14 @@ _HOST = (
         r"|killed by the OOM killer)",
         "the kernel or systemd ended the process, most often for want of memory",
         "See `journalctl -k` for the kernel's reason; add swap or lower the load on the host's memory.",
+    ),
+    _row(
+        "host_memory_short",
+        _error("OUT_OF_HOST_MEMORY", "38", "0x70000002")
+        + r"|std::bad_alloc|MemoryError\b|\[Errno 12\]|Cannot allocate memory|failed to mlock"
+        r"|.{0,60}DefaultCPUAllocator: can't allocate",
+        "the process got no memory of the host",
+        "Add memory or swap, or lower the load on the host's memory. " + _MIRROR,
     ),
     _row(
         "disk_full",
@@ -293,9 +308,21 @@ VLLM = (
     ),
     _row(
         "context_does_not_fit",
-        r"To serve at least one request with the model(?:s)?'s max seq len|No available memory for the cache blocks",
+        r"To serve at least one request with the model(?:s)?'s max seq len",
         "the context does not fit into the memory that is left for the KV cache",
         "Lower max_model_len, or free memory on the cards (a display takes some).",
+    ),
+    _row(
+        "no_room_for_cache",
+        r"No available memory for the cache blocks",
+        "the weights leave no memory for the KV cache",
+        "Raise gpu_memory_utilization, lower max_num_batched_tokens, or take a smaller checkpoint or more cards.",
+    ),
+    _row(
+        "memory_changed",
+        r"Error in memory profiling",
+        "another process took or freed memory of the card while the engine measured it",
+        "See who else holds the card (`b70ctl cards`), and start the engine again.",
     ),
     _row(
         "vram_share_too_high",
@@ -333,6 +360,19 @@ VLLM = (
         r"(?:[\w .-]{1,60}: error: )?unrecognized arguments: (.{1,120})",
         "the installed engine does not know an argument of the profile",
         "Remove {1} from the profile: engines drop arguments between versions.",
+    ),
+    _row(
+        "wrong_value",
+        r"(?:[\w .-]{1,60}: error: )?argument (\S+): (?:invalid|expected)",
+        "the installed engine does not take a value of the profile",
+        "Correct {1} in the profile's settings.",
+    ),
+    _row(
+        "remote_code",
+        r".{0,200}(?:requires you to execute the (?:configuration|modeling) file|contains custom code)|"
+        r".{0,200}trust_remote_code=True",
+        "the model brings code of its own, which the profile does not allow",
+        "Read that code, then set trust_remote_code in the profile's settings; or take a release that knows the model.",
     ),
     _row(
         "no_moe_kernel",
@@ -427,7 +467,7 @@ VLLM = (
     ),
     _row(
         "port_in_use",
-        r"[Aa]ddress already in use|\[?Errno 98\b",
+        r"[Aa]ddress already in use|\[?Errno 98\b|The server socket has failed to listen|.{0,90}EADDRINUSE",
         "the engine's port was taken",
         "See who holds it: `ss -ltnp`.",
     ),
@@ -448,6 +488,21 @@ VLLM = (
         "Run the role model_weights again.",
     ),
     *_RUNTIME,
+    _row(
+        "runtime_error",
+        _CALL + r"(?:UR_RESULT|PI|ZE_RESULT)_ERROR_(?!DEVICE_LOST)(\w+)|Triton Error \[ZE\]: (0x[0-9a-f]+)"
+        r"|(?:level_zero|opencl) backend failed with error: ?(?!20\b)(-?\d+)",
+        "a call of the cards' runtime failed",
+        "The cause names the call and its error ({1}): take a stack with another runtime or another vllm-xpu-kernels.",
+        vague=True,
+    ),
+    _row(
+        "refused_settings",
+        r"\d+ validation errors? for (\w+)",
+        "the engine refuses the profile's settings",
+        "The cause names the setting: correct it in the profile.",
+        vague=True,
+    ),
     _row(
         "worker_hangs",
         r"RPC call to (\w+) timed out",
@@ -474,7 +529,7 @@ VLLM = (
     ),
     _row(
         "engine_core_died",
-        r"(?:[\w.]+\.)?EngineDeadError|EngineCore (?:failed to start|encountered an issue)"
+        r"(?:[\w.]+\.)?EngineDeadError|EngineCore (?:failed to start|encountered an? (?:issue|fatal error))"
         r"|Engine core initialization failed|WorkerProc initialization failed",
         "the engine's core process died",
         _VAGUE_DIED,
@@ -542,6 +597,12 @@ LLAMA_SERVER = (
         "the engine has no device of that name",
         "Correct device in the profile's settings: the stack's interface (SYCL or Vulkan) names its devices, and {1} "
         "is none.",
+    ),
+    _row(
+        "wrong_value",
+        r"error while handling argument \"?([\w-]+)\"?: |unknown value for (\S+):",
+        "the installed engine does not take a value of the profile",
+        "Correct {1} in the profile's settings.",
     ),
     _row(
         "unknown_architecture",
@@ -612,7 +673,7 @@ LLAMA_SERVER = (
     ),
     _row(
         "sycl_error",
-        r"SYCL error: (.{1,120})|Exception caught at file:(\S+, line:\d+)|\S+:\d+: SYCL error"
+        r"SYCL error: (.{1,120})|Error OP (\w+)|Exception caught at file:(\S+, line:\d+)|\S+:\d+: SYCL error"
         r"|(?:level_zero|opencl) backend failed with error: ?(-?\d+ \(\w+\))",
         "a call of the SYCL runtime failed",
         "Take a stack with another build of llama.cpp, or GGML_SYCL_ENABLE_GRAPH=0 and GGML_SYCL_ENABLE_DNN=0 in the "
@@ -634,6 +695,13 @@ LLAMA_SERVER = (
         vague=True,
     ),
     *_ENDED,
+    _row(
+        "no_card_used",
+        r"(?:warning: )?no usable GPU found",
+        "the engine found no card, and computes on the processor",
+        "Run the doctor, and compare the profile's device and the stack's interface (SYCL or Vulkan) with this host.",
+        warns=True,
+    ),
 )
 
 
@@ -700,8 +768,7 @@ KERNEL = (
         "too_little_memory",
         r"(?:Memory cgroup out|Out) of memory: Killed process \d+ \((?:VLLM|vllm|llama-server|python|pt_main)[^)]*\)",
         "the kernel or systemd ended the process, most often for want of memory",
-        "With two or more cards in one process the driver keeps a copy of the cards' memory in the host's: set "
-        "NEOReadDebugKeys=1 and EnableDeferBacking=0 in the profile's env, or add memory or swap.",
+        _MIRROR,
     ),
     _remote(
         "collectives_crash",

@@ -18,6 +18,8 @@ _PREFIX = re.compile(
     r"(?:\d+\.\d\d\.\d{3}\.\d{3} )?(?P<level>[DIWET]) (?:(?:cmn|srv|slot|que|res) +\S+: |\w+: )*"
     r"|(?:cmn|srv|slot|que|res) +\S+: "
 )
+# Functions that report what is wrong with a request; the server goes on.
+_REQUEST = re.compile(r"\b(?:send_error|operator\(\)|log_server_\w*|res_error\w*): ")
 _LEVELS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR"}
 _BLOCK = 256  # tokens; it rounds the context of a slot up to a multiple of this
 _CACHE_RAM = 8192  # MiB; the server's own default for `cache_ram`
@@ -175,7 +177,10 @@ class LlamaServer(Kind):
 
     def parts_of(self, line: str) -> Parts:
         found = _PREFIX.match(line)
-        return Parts("", _LEVELS.get(found["level"] or "", ""), line[found.end() :]) if found else Parts("", "", line)
+        if found is None:
+            return Parts("", "", line)
+        level = "INFO" if _REQUEST.search(found[0]) else _LEVELS.get(found["level"] or "", "")
+        return Parts("", level, line[found.end() :])
 
 
 LLAMA_SERVER = LlamaServer()

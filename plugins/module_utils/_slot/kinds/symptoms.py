@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from . import kernel as kernel_log
 from .first_error import first_error
@@ -46,16 +47,21 @@ def diagnose(
     log = list(lines)
     cause = first_error(log, kind)
     began = () if cause is None else cause.logged
-    clear = [symptom for symptom in kind.symptoms if not symptom.vague]
-    return (
-        next(_lost(kernel), None)
-        or next(_found([symptom for symptom in clear if symptom.quarantines], log, said, kind), None)
-        or next(_found([symptom for symptom in clear if not symptom.harmless], began, (), kind, log), None)
-        or next(_found([symptom for symptom in clear if not symptom.harmless], log, said, kind), None)
-        or next(_of_kernel(kernel), None)
-        or next(_found([symptom for symptom in kind.symptoms if symptom.vague], log, said, kind), None)
-        or next(_found([symptom for symptom in kind.symptoms if symptom.harmless], log, said, kind), None)
+    lost = [symptom for symptom in kind.symptoms if symptom.quarantines]
+    clear = [symptom for symptom in kind.symptoms if not (symptom.vague or symptom.harmless)]
+    vague = [symptom for symptom in kind.symptoms if symptom.vague]
+    harmless = [symptom for symptom in kind.symptoms if symptom.harmless]
+    found = chain(
+        _lost(kernel),
+        _found(lost, log, said, kind),
+        _found(clear, began, (), kind, log),
+        _found(clear, log, said, kind),
+        _of_kernel(kernel),
+        _found(vague, began, (), kind, log),
+        _found(vague, log, said, kind),
+        _found(harmless, log, said, kind),
     )
+    return next(found, None)
 
 
 def warnings(lines: Sequence[str], kind: Kind = DEFAULT) -> tuple[Match, ...]:

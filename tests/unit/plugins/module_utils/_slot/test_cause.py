@@ -314,3 +314,14 @@ def test_the_journals_schema_knows_what_a_failure_says(fake_host):
     result = fail(fake_host, "a")
     text = json.dumps(schema)
     assert all(f'"{key}"' in text for key in result["failure"])
+
+
+def test_what_was_wrong_with_a_request_of_llama_server_is_no_cause():
+    lines = (
+        "0.01.403.969 E srv    send_error: task id = 16, error: request exceeds the available context size",
+        "0.01.404.000 E srv    operator(): got exception: something about a request",
+        "0.10.284.233 E ggml_vulkan: device lost on Vulkan0",
+    )
+    error = first_error(lines, LLAMA_SERVER)
+    assert error is not None
+    assert error.lines == ("device lost on Vulkan0",)
