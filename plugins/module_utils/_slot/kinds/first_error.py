@@ -37,7 +37,7 @@ _NATIVE = re.compile(
     r"|\S+\.[ch](?:pp|u|xx)?:\d+: |\S*GGML_ASSERT\(|Exception caught at file:|SYCL error: |No kernel named "
     r"|(?:level_zero|opencl) backend failed with error: |(?:llama-server: )?vk::[\w:]+: Error|ze error at \w+|oneCCL: "
     r"|\S+:\d+:\d+: fatal error: |pre-allocated tensor \(|Failed at step \w+ spawning|Failed to locate executable "
-    r"|[\w-]+(?: [\w-]+){0,2}: error: |error: "
+    r"|[\w-]+(?: [\w-]+){0,2}: error: |[Ee]rror: "
 )
 # The end of a process, as the one above it or systemd reports it.
 _DEATH = re.compile(

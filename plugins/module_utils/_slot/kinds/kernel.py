@@ -25,11 +25,11 @@ _XE = re.compile(r"xe (?P<card>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): (?P<
 # DRM reports a card as wedged also where a reset has brought it back at once.
 LOST = re.compile(
     r"wedged(?!, but| mode|_mode)|Failed to initialize uC|[Ff]ailed to probe|probe with driver xe failed"
-    r"|survivability mode"
+    r"|survivability mode|device inaccessible"
 )
 FAULT = re.compile(
     r"Fault response|CAT error|engine reset|gt reset|GPU reset|exec queue reset|coredump has been created|Timedout job"
-    r"|timed out|fence timeout|VM worker error|\bbann(?:ed|ing)\b|\bhung\b|device lost|device wedged"
+    r"|severity=Uncorrect|timed out|fence timeout|VM worker error|\bbann(?:ed|ing)\b|\bhung\b|device lost|device wedged"
     r"|reset (?:started|failed)|\b(?:[bcrv]|ve)cs\d* reset\b|\*ERROR\*",
     re.IGNORECASE,
 )
@@ -38,7 +38,8 @@ SMALL_BAR = re.compile(r"Small BAR device|Failed to resize BAR")
 _TAKEN = re.compile(r"Found \S+ \(device ID|Using GuC firmware from|Initialized xe ")
 # The kernel ended a process, for want of memory or because it broke a rule of the processor.
 ENDED = re.compile(
-    r"(?:Memory cgroup out|Out) of memory: Killed process|oom-kill:"
+    r"(?:Memory cgroup out|Out) of memory: Killed process|oom-kill:|INFO: task \S+:\d+ blocked"
+    r"|watchdog: BUG: soft lockup"
     r"|(?:traps: )?[^\[\]]{1,40}\[\d+\]:? (?:segfault at|trap \w|general protection)"
 )
 

@@ -17,9 +17,9 @@ from .kind import Symptom
 
 # What precedes a message: exceptions of Python and C++, the executor of vLLM, functions and parts of llama.cpp.
 _LEAD = (
-    r"(?:\s*what\(\): +|[\w.:]+(?:Error|Exception|Exit|Compiler)(?:\([\w.]*\))?: +|Value error, "
-    r"|Worker failed with error '|error loading model: |error: |llama-server: |ggml_\w+: |llama_\w+: |clip_\w+: "
-    r"|mtmd_\w+: |common_\w+: |graph_reserve: |load_model: |alloc_tensor_range: )*"
+    r"(?:\s*what\(\): +|(?:[a-z_]\w*\.)+[A-Z]\w*: +|[\w.:]+(?:Error|Exception|Exit|Compiler)(?:\([\w.]*\))?: +"
+    r"|Value error, |Worker failed with error '|error loading model: |error: |llama-server: |ggml_\w+: |llama_\w+: "
+    r"|clip_\w+: |mtmd_\w+: |common_\w+: |graph_reserve: |load_model: |alloc_tensor_range: )*"
 )
 # How the layers above Level Zero repeat its errors: SYCL, Unified Runtime, torch, Triton, oneCCL.
 _CALL = (
@@ -120,6 +120,7 @@ _RUNTIME = (
     _row(
         "no_cards",
         r"No XPU devices are available|(?:\S+ UserWarning: )?XPU device count is zero|Failed to infer device type"
+        r"|Device string must not be empty"
         r"|No device of requested type available|[Nn]o (?:SYCL |Vulkan |XPU )?(?:GPU )?devices? (?:was |were )?found"
         r"|found 0 (?:SYCL|Vulkan) devices|" + _error("UNINITIALIZED|DEVICE_NOT_FOUND", "", "0x78000001"),
         "the engine sees no card",
@@ -132,6 +133,12 @@ _RUNTIME = (
         r"(?:WARNING: )?Resizable BAR not detected for device (\S+)",
         "a card's memory window is smaller than its memory, so the runtime refuses the card",
         "Turn on Resizable BAR and Above 4G Decoding in the machine's setup ({1}).",
+    ),
+    _row(
+        "torch_without_cards",
+        r"PyTorch is not linked with support for xpu|Torch not compiled with XPU enabled",
+        "this PyTorch has no support for the cards",
+        _RUN_STACK + "its lock pins a torch with +xpu, and another one is installed.",
     ),
     _row(
         "runtime_unknown",
@@ -251,8 +258,15 @@ _HOST = (
         "an account or a directory is.",
     ),
     _row(
+        "container_not_started",
+        r"Error: .{0,200}(?:crun|runc|OCI |no such image|image not known|initializing source|short-name)",
+        "Podman could not start the container",
+        "See the line of Podman. Run the role stack again when the image is missing.",
+    ),
+    _row(
         "missing_library",
-        r"\S+: error while loading shared libraries: (\S+):|\S+: symbol lookup error: (?:\S+: )?(.{1,120})",
+        r"\S+: error while loading shared libraries: (\S+):|\S+: symbol lookup error: (?:\S+: )?(.{1,120})"
+        r"|Cannot open plugin library: (\S+):|oneCCL could not be initialized",
         "a library of the stack is missing or of another version",
         _RUN_STACK + "{1}.",
     ),
@@ -375,6 +389,30 @@ VLLM = (
         "Read that code, then set trust_remote_code in the profile's settings; or take a release that knows the model.",
     ),
     _row(
+        "kernel_too_large",
+        r"out of resource: .{0,80}Hardware limit",
+        "a Triton kernel needs more local memory than the card has",
+        "Take a stack with another triton-xpu or vLLM, or set attention_backend or enforce_eager in the profile.",
+    ),
+    _row(
+        "quantisations_differ",
+        r"Quantization method specified in the model config \((\S+)\) does not match",
+        "the profile names another quantisation than the checkpoint",
+        "Remove quantization from the profile's settings: the checkpoint says {1}.",
+    ),
+    _row(
+        "too_few_cards",
+        r".{0,80}larger than the number of available (?:GPUs|XPUs|devices)|.{0,80}number of available GPUs",
+        "the profile wants more cards than the engine sees",
+        "Run the doctor, and compare tensor_parallel_size and ZE_AFFINITY_MASK with the cards of this host.",
+    ),
+    _row(
+        "cards_do_not_divide",
+        r"Total number of attention heads \((\d+)\) must be divisible by tensor parallel size",
+        "the model can't be divided among so many cards",
+        "Set tensor_parallel_size to a number that divides {1}.",
+    ),
+    _row(
         "no_moe_kernel",
         r"No \w+ MoE backend supports the deployment configuration",
         "this checkpoint's quantisation has no kernel for mixtures of experts on these cards",
@@ -434,13 +472,14 @@ VLLM = (
     _row(
         "unknown_architecture",
         r"Model architectures \[([^\]]{1,80})\] (?:are not supported|failed to be inspected)"
-        r"|The checkpoint you are trying to load has model type `([\w.-]+)`",
+        r"|The checkpoint you are trying to load has model type `([\w.-]+)`|Unrecognized model in (\S+?)\. ",
         "the installed engine does not know the model's architecture",
         "Install a stack with a newer vLLM and transformers: this one does not know {1}.",
     ),
     _row(
         "weights_do_not_match",
-        r"There is no module or parameter named '([\w.]+)'|Following weights were not initialized from checkpoint"
+        r"There is no module or parameter named '([\w.]+)'|size mismatch for ([\w.]+):"
+        r"|.{0,60}loaded_weight\.shape|Following weights were not initialized from checkpoint"
         r"|KeyError: '([\w.]+(?:weight|weights|scale|scales|scale_inv|bias|qzeros|g_idx|proj|norm|experts?)\w*)'",
         "the checkpoint's tensors are not those that the engine's model has",
         "Take a checkpoint that this release of vLLM loads, or a stack with another release ({1}).",
@@ -483,7 +522,7 @@ VLLM = (
         r"(?:\[Errno 2\] )?No such file or directory: '([^']+)'|\S+ does not appear to have a file named (\S+)"
         r"|Can't load the configuration of '([^']+)'|Invalid repository ID or local directory specified: '([^']+)'"
         r"|Cannot find any model weights with `([^`]+)`|Error no file named ([\w.,-]+)"
-        r"|We couldn't connect to '[^']+' to load",
+        r"|We couldn't connect to '[^']+' to load|Can't load (?:\w+ ){1,2}for '([^']+)'",
         "a file is missing",
         "Run the role model_weights again.",
     ),
@@ -572,7 +611,8 @@ VLLM = (
 LLAMA_SERVER = (
     _row(
         "card_error",
-        _LOST + r"|device lost on \w+|vk::[\w:]+: ErrorDeviceLost|terminate called .{0,60}vk::DeviceLostError",
+        _LOST + r"|device lost on \w+|(?:MESA\S*: )?.{0,120}VK_ERROR_DEVICE_LOST|vk::[\w:]+: ErrorDeviceLost"
+        r"|terminate called .{0,60}vk::DeviceLostError",
         "the engine says that a card was lost",
         "See `journalctl -k` for resets of a card; reboot the host when the next engine fails too.",
     ),
@@ -581,7 +621,8 @@ LLAMA_SERVER = (
         r"can't allocate \d+ Bytes of memory on device|failed to allocate \S+ buffer of size \d+"
         r"|(?:failed to initialize the context: )?failed to allocate (?:buffer for (?:kv|rs) cache|"
         r"compute (?:\w+ )?buffers)|vk::[\w:]+: ErrorOutOfDeviceMemory|Device memory allocation of size \d+ failed"
-        r"|ErrorOutOfDeviceMemory|unable to allocate \S+ buffer|" + _MEMORY,
+        r"|ErrorOutOfDeviceMemory|(?:MESA\S*: )?.{0,120}VK_ERROR_OUT_OF_DEVICE_MEMORY|unable to allocate \S+ buffer|"
+        + _MEMORY,
         "a card ran out of memory or of command space",
         "Lower ctx_size, parallel or ubatch_size, or take a smaller cache_type_k and cache_type_v." + _FIRST,
     ),
@@ -759,14 +800,15 @@ REMOTE = (
 _XE = r"xe [\da-f:.]+: .*?"
 LOST_CARD = _remote(
     "device_lost",
-    _XE + r"(?:wedged|Failed to initialize uC|probe|survivability mode)",
+    _XE + r"(?:wedged|Failed to initialize uC|probe|survivability mode|device inaccessible)",
     "a card was lost: a fault of driver or runtime under load",
     "The kernel has declared the card as lost, so no setting helps: keep the log and reboot the host.",
 )
 KERNEL = (
     _remote(
         "too_little_memory",
-        r"(?:Memory cgroup out|Out) of memory: Killed process \d+ \((?:VLLM|vllm|llama-server|python|pt_main)[^)]*\)",
+        r"(?:Memory cgroup out|Out) of memory: Killed process \d+ \((?:VLLM|vllm|llama-server|python|pt_main)[^)]*\)"
+        r"|oom-kill:.*,task=(?:VLLM|vllm|llama-server|python|pt_main)",
         "the kernel or systemd ended the process, most often for want of memory",
         _MIRROR,
     ),
@@ -789,6 +831,13 @@ KERNEL = (
         "the kernel reset a card or reports a fault of it",
         "Keep the kernel's lines. When it comes back, reboot the host, then compare the card's firmware and driver "
         "with what the doctor asks for.",
+    ),
+    _remote(
+        "blocked_in_kernel",
+        r"INFO: task (?:VLLM|vllm|llama-server|python|pt_main)\S*:\d+ blocked"
+        r"|watchdog: BUG: soft lockup .{0,40}\[(?:VLLM|llama)",
+        "a process of the engine waits in the kernel and does not come back",
+        "Keep the kernel's lines, and reboot the host: such a process can't be killed.",
     ),
     _remote(
         "engine_crashed",

@@ -72,6 +72,149 @@ def test_an_engine_that_serves_is_warned_about_what_its_log_says_against_it(case
     assert [match.symptom.id for match in warnings(case.log, case.kind)] == case.head.get("warns", "").split()
 
 
+# Lines in the forms of their programs, whose whole log is in no file here.
+LINES = [
+    ("vllm", "out_of_resources", "RuntimeError: Native API failed. Native API returns: -5 (PI_ERROR_OUT_OF_RESOURCES)"),
+    (
+        "vllm",
+        "out_of_resources",
+        "RuntimeError: UR backend failed. UR backend returns:39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)",
+    ),
+    ("vllm", "device_lost", "RuntimeError: Triton Error [ZE]: 0x70000001"),
+    (
+        "vllm",
+        "device_lost",
+        "oneCCL: ze_call.cpp:43 do_call: ze error at zeFenceHostSynchronize, code: ZE_RESULT_ERROR_DEVICE_LOST",
+    ),
+    ("vllm", "runtime_unknown", "RuntimeError: Triton Error [ZE]: 0x7ffffffe"),
+    ("vllm", "kernel_build_failed", "RuntimeError: Triton Error [ZE]: 0x70000004"),
+    ("vllm", "kernel_build_failed", "RuntimeError: ZE_RESULT_ERROR_INVALID_KERNEL_NAME"),
+    ("vllm", "collectives_graph", "RuntimeError: ext_oneapi_get_graph() can only be called on recording queues."),
+    (
+        "vllm",
+        "collectives_no_devices",
+        "RuntimeError: oneCCL: ze_fd_manager.cpp:280 init: EXCEPTION: device_fd is invalid value",
+    ),
+    ("vllm", "missing_library", "Cannot open plugin library: libccl.so.1: cannot open shared object file"),
+    ("vllm", "missing_module", "ImportError: libsycl.so.8: cannot open shared object file: No such file or directory"),
+    ("vllm", "torch_without_cards", "RuntimeError: PyTorch is not linked with support for xpu devices"),
+    ("vllm", "no_cards", "RuntimeError: Device string must not be empty"),
+    (
+        "vllm",
+        "kernel_too_large",
+        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 1",
+    ),
+    (
+        "vllm",
+        "quantisations_differ",
+        "ValueError: Quantization method specified in the model config (fp8) does not match the argument (inc).",
+    ),
+    (
+        "vllm",
+        "too_few_cards",
+        "ValueError: World size (4) is larger than the number of available GPUs (2) in this node.",
+    ),
+    (
+        "vllm",
+        "cards_do_not_divide",
+        "ValueError: Total number of attention heads (40) must be divisible by tensor parallel size (3).",
+    ),
+    ("vllm", "no_quantisation", "ValueError: awq_marlin quantization is currently not supported in xpu."),
+    (
+        "vllm",
+        "weights_do_not_match",
+        "ValueError: Following weights were not initialized from checkpoint: {'model.layers.4.mlp.down_proj.weight'}",
+    ),
+    (
+        "vllm",
+        "missing_weights",
+        "OSError: Can't load tokenizer for '/models/x'. If you were trying to load it from a hub",
+    ),
+    (
+        "vllm",
+        "remote_code",
+        "ValueError: The repository /models/x contains custom code which must be executed to correctly load the model.",
+    ),
+    (
+        "vllm",
+        "port_in_use",
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address.",
+    ),
+    ("vllm", "not_started", "b70-slot-main-a.service: Main process exited, code=exited, status=203/EXEC"),
+    (
+        "vllm",
+        "container_not_started",
+        "Error: crun: cannot find `vllm` in $PATH: No such file or directory: OCI runtime attempted to invoke",
+    ),
+    ("vllm", "too_little_memory", "b70-slot-main-a.service: A process of this unit has been killed by the OOM killer."),
+    ("vllm", "worker_died", "Worker proc VllmWorker-0 died unexpectedly, shutting down executor."),
+    (
+        "llama-server",
+        "out_of_resources",
+        "level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)",
+    ),
+    ("llama-server", "out_of_resources", "alloc_tensor_range: failed to allocate SYCL0 buffer of size 17179869184"),
+    ("llama-server", "out_of_resources", "ggml_vulkan: Device memory allocation of size 2147483648 failed."),
+    (
+        "llama-server",
+        "out_of_resources",
+        "MESA: error: ../src/intel/vulkan/anv_device.c:4237: VK_ERROR_OUT_OF_DEVICE_MEMORY",
+    ),
+    ("llama-server", "card_error", "Native API failed. Native API returns: 20 (UR_RESULT_ERROR_DEVICE_LOST)"),
+    ("llama-server", "card_error", "MESA: error: ../src/intel/vulkan/xe/anv_queue.c:52: VK_ERROR_DEVICE_LOST"),
+    (
+        "llama-server",
+        "runtime_unknown",
+        "Native API failed. Native API returns: -999 (Unknown PI error) -999 (Unknown PI error)",
+    ),
+    ("llama-server", "sycl_error", "Error OP RMS_NORM"),
+    (
+        "llama-server",
+        "assertion",
+        "/src/ggml/src/ggml-sycl/ggml-sycl.cpp:6054: [get_memory] failed to get device memory size",
+    ),
+    ("llama-server", "no_cards", "ggml_vulkan: No devices found."),
+    ("llama-server", "no_cards", "ggml_sycl_init: found 0 SYCL devices:"),
+    ("llama-server", "wrong_value", 'error while handling argument "--flash-attn": unknown value'),
+    ("llama-server", "vulkan_error", "terminate called: vk::createInstance: ErrorIncompatibleDriver"[18:]),
+    ("llama-server", "engine_crashed", "b70-slot-main-a.service: Main process exited, code=dumped, status=6/ABRT"),
+]
+
+
+@pytest.mark.parametrize(("kind", "symptom", "line"), LINES)
+def test_a_line_is_named_with_and_without_the_prefixes_of_its_engine(kind, symptom, line):
+    prefixes = {"vllm": ["", "(Worker_TP1 pid=9) ", "(EngineCore_DP0 pid=9) ERROR 11-27 10:00:00 [core.py:1] "]}
+    for prefix in prefixes.get(kind, ["", "0.10.284.233 E "]):
+        match = diagnose(["INFO before", f"{prefix}{line}", "INFO after"], kind=KINDS[kind])
+        assert match is not None
+        assert match.symptom.id == symptom
+        assert "{1}" not in match.advice
+
+
+@pytest.mark.parametrize(
+    ("words", "lost"),
+    [
+        ("[drm] *ERROR* GT0: Timed out wait for G2H, fence 1, action 4601, done no", False),
+        ("[drm] Tile0: GT0: Engine reset: engine_class=bcs, logical_mask: 0x1, guc_id=28", False),
+        ("[drm] VM worker error: -12", False),
+        ("[drm] exec queue reset detected", False),
+        ("PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer", False),
+        ("[drm] device wedged, but recovered through reset", False),
+        ("[drm] device wedged, needs recovery", True),
+        ("Unable to change power state from D3cold to D0, device inaccessible", True),
+        ("[drm] *ERROR* Failed to initialize uC (-EIO)", True),
+    ],
+)
+def test_the_kernels_words_about_a_card(words, lost):
+    line = f"2026-06-07T09:12:40+00:00 host1 kernel: xe 0000:03:00.0: {words}"
+    fault = kernel.card_fault(line)
+    assert fault is not None
+    assert fault.lost is lost
+    match = diagnose(["INFO"], kernel=[line])
+    assert match is not None
+    assert match.symptom.id == ("device_lost" if lost else "card_fault")
+
+
 def test_how_many_logs_are_named():
     named = [case.name for case in CASES if case.named()[0] == case.head["symptom"]]
     print(f"{len(named)} of {len(CASES)} logs have the right diagnosis")
