@@ -111,7 +111,7 @@ def _quarantine(info: Mapping[str, Any]) -> list[str]:
             f"QUARANTINE since {held['since']}, set by {held['who']}: {held['reason']}",
             "the frontdoor stays closed until `b70ctl clear-quarantine`, then `b70ctl verify`",
         ]
-    whose = f" in the log of {held['profile']}" if held["profile"] else ""
+    whose = f" with {held['profile']}" if held["profile"] else ""
     lines = [f"QUARANTINE since {held['since']}: {held['symptom']}{whose}: {held['line'] or 'no log line is known'}"]
     kept = f"evidence is in {held['evidence']}; " if held["evidence"] else ""
     return [*lines, f"{kept}no profile is taken until a reboot or `b70ctl clear-quarantine`"]

@@ -33,7 +33,7 @@ WAY_OUT = "it ends with `b70ctl clear-quarantine`, and `b70ctl verify` then open
 class Quarantine:
     """Why the host is in quarantine. boot_id: the boot it lasts for; empty where that is unknown, then it lasts until
     it is cleared. evidence: the directory with the logs, empty where they could not be kept. reason: why a person or a
-    rollout has set it, and who: which; both empty where the engine's log is the reason."""
+    rollout has set it, and who: which; both empty where a log is the reason."""
 
     slot: str
     since: str
@@ -56,7 +56,7 @@ class Quarantine:
         whose = f" of {self.profile}" if self.profile else ""
         kept = f"; evidence is in {self.evidence}" if self.evidence else ""
         return (
-            f"this host is in quarantine since {self.since}, symptom {self.symptom} in the log of the engine{whose}"
+            f"this host is in quarantine since {self.since}, symptom {self.symptom} of the engine{whose}"
             f"{kept}; it ends with a reboot, or with `b70ctl clear-quarantine`"
         )
 

@@ -51,19 +51,9 @@ def _name(found: re.Match[str] | None) -> str:
     return "" if found is None else found["name"] or found["rank"]
 
 
-def process_of(line: str) -> str:
-    """The name of the process that wrote the line, or empty where it does not say."""
-    return _name(_PROCESS.match(line))
-
-
 def by_clients(line: str) -> bool:
     """May the line repeat what a client sent?"""
-    return process_of(line).lower().startswith(_LISTENS)
-
-
-def message_of(line: str) -> str:
-    """What the line says, without the prefixes of process, level, time and place."""
-    return parts(line).text.lstrip(" |")
+    return _name(_PROCESS.match(line)).lower().startswith(_LISTENS)
 
 
 def last_part(line: str) -> str:
