@@ -28,8 +28,8 @@ _QUIET = ("DEBUG", "INFO", "WARNING", "WARN")
 # Native code ends its process with one of these: the cards' runtime, the C and C++ libraries, the dynamic linker,
 # ggml, SYCL, Vulkan, oneCCL, systemd before the program runs, and a parser of a command line.
 _NATIVE = re.compile(
-    r"Abort was called at \d+ line in file|Segmentation fault|!+ Segfault encountered|Fatal Python error: "
-    r"|\*\*\* SIG\w+|Bus error|Illegal instruction|Aborted\b|terminate called (?:after|without)"
+    r"Abort was called at \d+ line in file|Segmentation fault(?:$| \(| from GPU)|!+ Segfault encountered"
+    r"|Fatal Python error: |\*\*\* SIG\w+|(?:Bus error|Illegal instruction|Aborted)(?:$| \()|terminate called (?:after|without)"
     r"|pure virtual method called|(?:free|malloc|realloc|munmap_chunk)\(\): "
     r"|double free or corruption|corrupted (?:size|double)|what\(\): "
     r"|\*\*\* (?:stack smashing|buffer overflow) detected"

@@ -29,7 +29,9 @@ _CALL = (
 _CCL = r"(?:oneCCL: )?(?:[\w/.-]+\.[ch]pp:\d+ \w+: )?(?:EXCEPTION: )?"
 CHECK_FAILED = r"Health check for server remote/remote failed, reason: "
 
-_SEGFAULT = re.compile(r"!+ Segfault encountered|Fatal Python error: Segmentation|Segmentation fault|.{0,90}11/SEGV")
+_SEGFAULT = re.compile(
+    r"!+ Segfault encountered|Fatal Python error: Segmentation|Segmentation fault(?:$| \()|.{0,90}11/SEGV"
+)
 
 
 def _error(names: str, number: str = "", code: str = "") -> str:
@@ -245,6 +247,12 @@ _HOST = (
     ),
     _row(
         "permission_denied",
+        r"\[Errno 13\] Permission denied: '(/dev/dri/[^']{1,80})'",
+        "the engine may not open a file",
+        "Put the engine's account into the group that owns {1}, most often render: run the role host again.",
+    ),
+    _row(
+        "permission_denied",
         r"\[Errno 13\] Permission denied(?:: '([^']{1,200})')?",
         "the engine may not open a file",
         "Let the engine's account read it, and write it if it is a cache ({1}).",
@@ -276,7 +284,7 @@ _HOST = (
 _ENDED = (
     _row(
         "engine_crashed",
-        r"!+ Segfault encountered|Fatal Python error: |Segmentation fault|Bus error|Illegal instruction"
+        r"!+ Segfault encountered|Fatal Python error: |(?:Segmentation fault|Bus error|Illegal instruction)(?:$| \()"
         r"|\*\*\* SIG\w+ received|(?:free|malloc|realloc|munmap_chunk)\(\): |double free or corruption"
         r"|corrupted (?:size|double)|\*\*\* stack smashing detected|terminate called|pure virtual method called"
         r"|(?:\S+\.service: )?Main process exited, code=(?:killed|dumped), status=(?:[4678]|11)/\w+"
@@ -311,8 +319,8 @@ VLLM = (
         "out_of_resources",
         _MEMORY,
         "a card ran out of memory or of command space",
-        "Lower gpu_memory_utilization (or kv_cache_memory_bytes) or max_num_batched_tokens; fewer sequences "
-        "(max_num_seqs) free nothing of the KV cache." + _FIRST,
+        "Lower gpu_memory_utilization (or kv_cache_memory_bytes) or max_num_batched_tokens: the KV cache keeps its "
+        "size, so fewer sequences free nothing of it." + _FIRST,
     ),
     _row(
         "context_does_not_fit",

@@ -17,6 +17,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds import kern
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.first_error import first_error
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.symptoms import diagnose, warnings
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.vllm import VLLM
 
 FOLDER = Path(__file__).parent / "logs"
 
@@ -213,6 +214,12 @@ def test_the_kernels_words_about_a_card(words, lost):
     match = diagnose(["INFO"], kernel=[line])
     assert match is not None
     assert match.symptom.id == ("device_lost" if lost else "card_fault")
+
+
+def test_no_remedy_for_a_lack_of_card_memory_in_vllm_is_fewer_sequences():
+    advices = [symptom.advice for symptom in VLLM.symptoms if symptom.id == "out_of_resources"]
+    assert all("gpu_memory_utilization" in advice and "max_num_batched_tokens" in advice for advice in advices)
+    assert not [advice for advice in advices if "max_num_seqs" in advice or "max_model_len" in advice]
 
 
 def test_how_many_logs_are_named():
