@@ -29,12 +29,12 @@ _QUIET = ("DEBUG", "INFO", "WARNING", "WARN")
 # ggml, SYCL, Vulkan, oneCCL, systemd before the program runs, and a parser of a command line.
 _NATIVE = re.compile(
     r"Abort was called at \d+ line in file|Segmentation fault(?:$| \(| from GPU)|!+ Segfault encountered"
-    r"|Fatal Python error: |\*\*\* SIG\w+|(?:Bus error|Illegal instruction|Aborted)(?:$| \()|terminate called (?:after|without)"
-    r"|pure virtual method called|(?:free|malloc|realloc|munmap_chunk)\(\): "
+    r"|Fatal Python error: |\*\*\* SIG\w+|(?:Bus error|Illegal instruction|Aborted)(?:$| \()"
+    r"|terminate called (?:after|without)|pure virtual method called|(?:free|malloc|realloc|munmap_chunk)\(\): "
     r"|double free or corruption|corrupted (?:size|double)|what\(\): "
     r"|\*\*\* (?:stack smashing|buffer overflow) detected"
     r"|\S+: error while loading shared libraries: |\S+: symbol lookup error: "
-    r"|\S+\.[ch](?:pp|u|xx)?:\d+: |\S*GGML_ASSERT\(|Exception caught at file:|SYCL error: |No kernel named "
+    r"|\S+\.[ch](?:pp|u|xx)?:\d+(?:: | \w+: )|\S*GGML_ASSERT\(|Exception caught at file:|SYCL error: |No kernel named "
     r"|(?:level_zero|opencl) backend failed with error: |(?:llama-server: )?vk::[\w:]+: Error|ze error at \w+|oneCCL: "
     r"|\S+:\d+:\d+: fatal error: |pre-allocated tensor \(|Failed at step \w+ spawning|Failed to locate executable "
     r"|[\w-]+(?: [\w-]+){0,2}: error: |[Ee]rror: "
@@ -194,7 +194,7 @@ class _Reader:
         self._native.pop(process, None)
         if level in _QUIET and not _DEATH.match(message):
             return None
-        raised = level in ("ERROR", "CRITICAL") and (_EXCEPTION.match(message) or not process)
+        raised = level in ("ERROR", "CRITICAL") and (_EXCEPTION.match(message) or not self.kind.raises)
         if not (raised or _NATIVE.match(message) or _DEATH.match(message)):
             return None
         error = _Error(process, number, number, [number], message)

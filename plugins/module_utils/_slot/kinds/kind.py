@@ -141,6 +141,7 @@ class Kind:
     # --- what it logs while it starts and when it fails, the most telling lines first
     steps: tuple[Step, ...] = ()
     symptoms: tuple[Symptom, ...] = ()
+    raises = False  # whether its errors are Python's exceptions; otherwise each line of the level ERROR is one
 
     # These are not abstract: the base itself stands for a kind of another version, which the host only reads.
     def command(self, places: Mapping[str, str], host: str, port: int | str, served_name: str) -> list[str]:

@@ -147,6 +147,7 @@ class Vllm(Kind):
     )
     steps = _STEPS
     symptoms = known.VLLM
+    raises = True
 
     def command(self, places: Mapping[str, str], host: str, port: int | str, served_name: str) -> list[str]:
         argv = [f"{places['venv']}/bin/vllm", "serve", places["model_path"]]
