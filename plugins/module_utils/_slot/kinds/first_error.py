@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise, takewhile
 
 from .kind import Kind
 
@@ -39,6 +40,11 @@ _NATIVE = re.compile(
     r"|\S+:\d+:\d+: fatal error: |pre-allocated tensor \(|Failed at step \w+ spawning|Failed to locate executable "
     r"|[\w-]+(?: [\w-]+){0,2}: error: |[Ee]rror: "
 )
+# A process that ends by a signal: it says where, and its native code may have said why, in another stream.
+_SIGNAL = re.compile(r"Fatal Python error: |!+ Segfault|Segmentation fault|Aborted|\*\*\* SIG")
+_DUMP, _CURRENT = 400, re.compile(r"Current thread \S+ .*\(most recent call first\):")
+# A traceback after such a line ends a thread, or nothing at all.
+_ASIDE = re.compile(r"Exception in thread |Exception ignored in")
 # The end of a process, as the one above it or systemd reports it.
 _DEATH = re.compile(
     r"Worker proc \S+ died unexpectedly|(?:\S+\.service: )?Main process exited, code=(?:killed|dumped)"
@@ -60,7 +66,8 @@ _MORE = 4  # lines that belong to an error
 class _Error:
     """An error in a log. begun, last: the numbers of its first and its last line. lines: those that say what it is.
     where: the frame that raised it. led_to: the number of the exception that the process raised from it in the end.
-    uncaught: Python printed it when the process ended."""
+    uncaught: Python printed it when the process ended. native: it is a message of native code. aside: the process went
+    on after it."""
 
     process: str
     begun: int
@@ -70,6 +77,8 @@ class _Error:
     where: str = ""
     led_to: int | None = None
     uncaught: bool = False
+    native: bool = False
+    aside: bool = False
     by_clients: bool = False
 
 
@@ -88,15 +97,34 @@ class FirstError:
 
 def first_error(lines: Sequence[str], kind: Kind) -> FirstError | None:
     """Return the first error of the process that failed first; None where the log reports no error."""
-    errors = _last_failure(sorted(_Reader(lines, kind).errors(), key=lambda error: error.begun))
+    read = (error for error in _Reader(lines, kind).errors() if not error.aside)
+    errors = _last_failure(sorted(read, key=lambda error: error.begun))
     real = [error for error in errors if not _FOLLOWS.search(error.text)]
     # The process that listens reports what its clients did wrong as well, and goes on.
     below = [error for error in real if not error.by_clients]
     listening = [error for error in real if error.by_clients and error.uncaught]
     for found in (below, listening, errors):
         if found:
-            return _shown(found[0], lines, kind)
+            return _shown(_with_words(found), lines, kind)
     return None
+
+
+def _with_words(errors: Sequence[_Error]) -> _Error:
+    """Return the first error; if that only names a signal, what native code of the same process says about it."""
+    first = errors[0]
+    if first.native and _SIGNAL.match(first.text):
+        others = takewhile(lambda error: error.native, errors)
+        return next((error for error in others if not _SIGNAL.match(error.text)), first)
+    return first
+
+
+def _current_frame(error: _Error, lines: Sequence[str]) -> str:
+    """Return where the thread was that a signal ended, as Python's faulthandler dumps it; empty without a dump."""
+    if not error.text.startswith("Fatal Python error"):
+        return ""
+    dump = lines[error.begun : error.begun + _DUMP]
+    after = (frame.strip() for line, frame in pairwise(dump) if _CURRENT.search(line))
+    return next(after, "")
 
 
 def _last_failure(errors: Sequence[_Error]) -> Sequence[_Error]:
@@ -108,17 +136,23 @@ def _last_failure(errors: Sequence[_Error]) -> Sequence[_Error]:
 
 def _shown(error: _Error, lines: Sequence[str], kind: Kind) -> FirstError:
     texts = [kind.message_of(lines[number]) for number in error.lines]
-    if error.where:
-        texts.append(f"raised in {error.where}")
-    if error.led_to is not None:
-        texts.append(f"which led to {kind.message_of(lines[error.led_to])}")
+    led_to = None if error.led_to is None else kind.message_of(lines[error.led_to])
+    where = error.where or _current_frame(error, lines)
+    if led_to is not None and ":" not in texts[0]:
+        # An exception without a message, such as a bare TimeoutError.
+        texts.insert(0, led_to)
+    elif led_to is not None:
+        texts.append(f"which led to {led_to}")
+    if where:
+        texts.insert(len(error.lines), f"raised in {where}")
     told = [*error.lines, *([error.led_to] if error.led_to is not None else [])]
     return FirstError(error.process, tuple(lines[number] for number in told), tuple(texts))
 
 
 @dataclass
 class _Open:
-    """A traceback that is being read. chained: another one was raised from it, and its exception is still to come."""
+    """A traceback that is being read. aside: it ends no process. first: the exception from which it was raised.
+    chained: another one was raised from it, whose traceback is still to come."""
 
     begun: int
     level: str
@@ -126,6 +160,7 @@ class _Open:
     error: _Error | None = None
     chained: bool = False
     first: _Error | None = None
+    aside: bool = False
 
 
 @dataclass
@@ -136,11 +171,13 @@ class _Reader:
     kind: Kind
     _open: dict[str, _Open] = field(default_factory=dict)
     _native: dict[str, _Error] = field(default_factory=dict)
+    _before: dict[str, str] = field(default_factory=dict)  # the line before, of each process
 
     def errors(self) -> Iterator[_Error]:
         for number, line in enumerate(self.lines):
             process, level, text = self.kind.parts_of(line)
             error = self._traceback(number, process, level, text) or self._plain(number, line, process, level, text)
+            self._before[process] = text
             if error is not None:
                 error.by_clients = bool(process) and self.kind.by_clients(line)
                 yield error
@@ -151,7 +188,9 @@ class _Reader:
         if _TRACEBACK.match(text):
             # One that follows from the one before belongs to it.
             chained = block is not None and block.chained
-            self._open[process] = _Open(number, level, first=block.first if chained and block is not None else None)
+            aside = _ASIDE.match(self._before.get(process, "")) is not None
+            first = block.first if chained and block is not None else None
+            self._open[process] = _Open(number, level, first=first, aside=aside)
             return None
         if block is None:
             return None
@@ -165,6 +204,7 @@ class _Reader:
             if block.level != level and level in _QUIET:
                 return None
             error = _Error(process, block.begun, number, [number], text, block.where, uncaught=level == "")
+            error.aside = block.aside
             block.error = error
             if block.first is not None:
                 block.first.led_to, block.first.last = number, number
@@ -199,5 +239,6 @@ class _Reader:
             return None
         error = _Error(process, number, number, [number], message)
         if _NATIVE.match(message):
+            error.native = True
             self._native[process] = error
         return error

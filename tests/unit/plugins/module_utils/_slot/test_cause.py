@@ -325,3 +325,52 @@ def test_what_was_wrong_with_a_request_of_llama_server_is_no_cause():
     error = first_error(lines, LLAMA_SERVER)
     assert error is not None
     assert error.lines == ("device lost on Vulkan0",)
+
+
+def test_what_ended_a_thread_alone_is_no_cause():
+    prefix = "(Worker_TP0 pid=3) "
+    thread = written(
+        prefix, "Exception in thread Thread-1 (_report_usage_worker):", *traceback("ValueError: of a thread")
+    )
+    lines = [*thread, *start_of("RuntimeError: of the process", prefix, "(EngineCore pid=2) ")]
+    error = first_error(lines, VLLM)
+    assert error is not None
+    assert error.lines[0] == "RuntimeError: of the process"
+
+
+def test_an_exception_without_a_message_is_told_by_the_one_it_led_to():
+    lines = written(
+        "(EngineCore pid=2) ERROR 07-07 07:01:31 [core.py:1233] ",
+        "EngineCore encountered a fatal error.",
+        *traceback("TimeoutError"),
+        "",
+        "The above exception was the direct cause of the following exception:",
+        "",
+        *traceback("TimeoutError: RPC call to sample_tokens timed out."),
+    )
+    error = first_error(lines, VLLM)
+    assert error is not None
+    assert error.lines[0] == "TimeoutError: RPC call to sample_tokens timed out."
+
+
+def test_a_signal_gives_way_to_what_native_code_says_about_it():
+    dump = [
+        "Fatal Python error: Aborted",
+        "",
+        "Thread 0x000074e0819fe6c0 (most recent call first):",
+        '  File "/usr/lib/python3.12/threading.py", line 359 in wait',
+        "",
+        "Current thread 0x000074e083fff6c0 (most recent call first):",
+        '  File "/x/vllm/v1/worker/gpu_model_runner.py", line 88 in execute_model',
+    ]
+    died = (
+        "(EngineCore pid=2) ERROR 11-22 09:08:46 [m.py:284] Worker proc VllmWorker-1 died unexpectedly, shutting down."
+    )
+    alone, told = (
+        first_error([*dump, *more, died], VLLM) for more in ([], ["Abort was called at 84 line in file:", "x.h"])
+    )
+    assert alone is not None
+    assert told is not None
+    assert alone.lines[0] == dump[0]
+    assert f"raised in {dump[-1].strip()}" in alone.lines
+    assert told.lines[:2] == ("Abort was called at 84 line in file:", "x.h")
