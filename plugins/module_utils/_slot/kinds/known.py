@@ -24,7 +24,7 @@ _LEAD = (
 # How the layers above Level Zero repeat its errors: SYCL, Unified Runtime, torch, Triton, oneCCL.
 _CALL = (
     r"(?:(?:\w+ backend failed with error|Native API failed\. Native API returns|"
-    r"UR backend failed\. UR backend returns): ?-?\d+ \(|ur error )?"
+    r"UR backend failed\. UR backend returns):? ?-?\d+ \(|ur error )?"
 )
 _CCL = r"(?:oneCCL: )?(?:[\w/.-]+\.[ch]pp:\d+ \w+: )?(?:EXCEPTION: )?"
 CHECK_FAILED = r"Health check for server remote/remote failed, reason: "
@@ -42,7 +42,7 @@ def _error(names: str, number: str = "", code: str = "") -> str:
         rf"{_CCL}ze error at \w+, code: ZE_RESULT_ERROR_(?:{names})\b",
     ]
     if number:
-        found.append(rf"(?:level_zero|opencl) backend failed with error: ?-?(?:{number})\b")
+        found.append(rf"(?:level_zero|opencl) backend failed with error:? ?-?(?:{number})\b")
     if code:
         found.append(rf"Triton Error \[ZE\]: (?:{code})\b")
     found.append(rf"ZE_RESULT_ERROR_(?:{names})\b")
@@ -138,7 +138,7 @@ _RUNTIME = (
     ),
     _row(
         "torch_without_cards",
-        r"PyTorch is not linked with support for xpu|Torch not compiled with XPU enabled",
+        r"PyTorch is not linked with support for xpu|Torch not compiled with (?:XPU|CUDA) enabled",
         "this PyTorch has no support for the cards",
         _RUN_STACK + "its lock pins a torch with +xpu, and another one is installed.",
     ),
@@ -191,13 +191,15 @@ _COLLECTIVES = (
         "its NUMA binding leaves enough of them.",
     ),
     _row(
-        "collectives_graph",
+        "graph_recording",
         r".{0,120}(?:do not support sycl_graph recording|graph recording (?:mode )?is not supported)"
         r"|ext_oneapi_get_graph\(\) can only be called on recording"
         r"|.{0,60}handler::depends_on does not correspond to a node within the graph"
-        r"|Graph nodes cannot depend on events from outside the graph",
-        "the collectives can't be recorded into a graph by this stack",
-        "Set compilation_config.cudagraph_mode to NONE in the profile, or take a stack with a newer oneCCL.",
+        r"|Graph nodes cannot depend on events from outside the graph"
+        r"|.{0,90}not yet available for use with the SYCL Graph",
+        "this stack can't record an operation of the model into a graph",
+        "Set compilation_config.cudagraph_mode to NONE in the profile, or take a stack with a newer oneCCL and "
+        "newer kernels.",
     ),
     _row(
         "collectives_crash",
@@ -366,7 +368,8 @@ VLLM = (
     ),
     _row(
         "missing_operator",
-        r"'_OpNamespace' '(\w+)' object has no attribute|(?:module '\S+'|\S+) has no attribute '(\w+)' in torch\.ops"
+        r"(?:'_OpNamespace' )?'?_\w*C'? object has no attribute '(\w+)'"
+        r"|(?:module '\S+'|\S+) has no attribute '(\w+)' in torch\.ops"
         r"|Could not run '([\w:]+)' with arguments from the|operator ([\w:]+) does not exist",
         "the installed kernels lack an operator that the engine calls",
         "Install the vllm-xpu-kernels that belong to this vLLM: run the role stack again ({1}).",
@@ -421,6 +424,13 @@ VLLM = (
         "Set tensor_parallel_size to a number that divides {1}.",
     ),
     _row(
+        "cards_do_not_divide",
+        r"Weight (?:in|out)put_\w*size = \d+ is not divisible by weight quantization"
+        r"|Pipeline parallelism is not supported",
+        "the model can't be divided among so many cards",
+        "Set tensor_parallel_size lower, and remove pipeline_parallel_size from the profile's settings.",
+    ),
+    _row(
         "no_moe_kernel",
         r"No \w+ MoE backend supports the deployment configuration",
         "this checkpoint's quantisation has no kernel for mixtures of experts on these cards",
@@ -429,9 +439,10 @@ VLLM = (
     _row(
         "no_quantisation",
         r"(?:The|.{0,40}) ?quantization method:? '?([\w-]+)'? is (?:currently )?not supported"
-        r"|([\w-]+) quantization is currently not supported in|Unknown quantization method: ([\w.-]+)",
+        r"|([\w-]+) quantization is currently not supported in|Unknown quantization method: ([\w.-]+)"
+        r"|KeyError: <?PlatformEnum\.XPU|No ([\w-]+) compatible scheme was found|Unsupported FusedMoe scheme",
         "these cards have no kernels for the checkpoint's quantisation",
-        "Take a checkpoint of another quantisation than {1}: AutoRound (INC), FP8, or none.",
+        "Take a checkpoint of another quantisation ({1}): AutoRound (INC) has kernels, or take none.",
     ),
     _row(
         "fp8_scales",
@@ -441,7 +452,7 @@ VLLM = (
     ),
     _row(
         "mamba_pointer",
-        r"OverflowError: Python int too large to convert to C long|Python int too large to convert to C long",
+        r"Python int too large to convert to C long|Overflow when unpacking long",
         "a device pointer is converted as a signed number when Mamba states are copied",
         "Install a stack with the unsigned pointer patch.",
     ),
@@ -538,7 +549,7 @@ VLLM = (
     _row(
         "runtime_error",
         _CALL + r"(?:UR_RESULT|PI|ZE_RESULT)_ERROR_(?!DEVICE_LOST)(\w+)|Triton Error \[ZE\]: (0x[0-9a-f]+)"
-        r"|(?:level_zero|opencl) backend failed with error: ?(?!20\b)(-?\d+)",
+        r"|(?:level_zero|opencl) backend failed with error:? ?(?!20\b)(-?\d+)",
         "a call of the cards' runtime failed",
         "The cause names the call and its error ({1}): take a stack with another runtime or another vllm-xpu-kernels.",
         vague=True,
@@ -723,7 +734,7 @@ LLAMA_SERVER = (
     _row(
         "sycl_error",
         r"SYCL error: (.{1,120})|Error OP (\w+)|Exception caught at file:(\S+, line:\d+)|\S+:\d+: SYCL error"
-        r"|(?:level_zero|opencl) backend failed with error: ?(-?\d+ \(\w+\))",
+        r"|(?:level_zero|opencl) backend failed with error:? ?(-?\d+ \(\w+\))",
         "a call of the SYCL runtime failed",
         "Take a stack with another build of llama.cpp, or GGML_SYCL_ENABLE_GRAPH=0 and GGML_SYCL_ENABLE_DNN=0 in the "
         "profile's env ({1}).",

@@ -90,7 +90,7 @@ LINES = [
     ("vllm", "runtime_unknown", "RuntimeError: Triton Error [ZE]: 0x7ffffffe"),
     ("vllm", "kernel_build_failed", "RuntimeError: Triton Error [ZE]: 0x70000004"),
     ("vllm", "kernel_build_failed", "RuntimeError: ZE_RESULT_ERROR_INVALID_KERNEL_NAME"),
-    ("vllm", "collectives_graph", "RuntimeError: ext_oneapi_get_graph() can only be called on recording queues."),
+    ("vllm", "graph_recording", "RuntimeError: ext_oneapi_get_graph() can only be called on recording queues."),
     (
         "vllm",
         "collectives_no_devices",
