@@ -17,7 +17,7 @@ from .kind import Symptom
 
 # What precedes a message: exceptions of Python and C++, the executor of vLLM, functions and parts of llama.cpp.
 _LEAD = (
-    r"(?:\s*what\(\): +|(?:[a-z_]\w*\.)+[A-Z]\w*: +|[\w.:]+(?:Error|Exception|Exit|Compiler)(?:\([\w.]*\))?: +"
+    r"(?:\s*what\(\): +|(?:[a-z_]\w*\.)+[A-Z]\w*: +|[\w.:]*(?:Error|Exception|Exit|Compiler)(?:\([\w.]*\))?: +"
     r"|Value error, |Worker failed with error '|error loading model: |error: |llama-server: |ggml_\w+: |llama_\w+: "
     r"|clip_\w+: |mtmd_\w+: |common_\w+: |graph_reserve: |load_model: |alloc_tensor_range: )*"
 )
@@ -278,7 +278,7 @@ _HOST = (
         r"\S+: error while loading shared libraries: (\S+):|\S+: symbol lookup error: (?:\S+: )?(.{1,120})"
         r"|Cannot open plugin library: (\S+):|oneCCL could not be initialized",
         "a library of the stack is missing or of another version",
-        _RUN_STACK + "{1}.",
+        "Run the role stack again ({1}).",
     ),
 )
 
@@ -298,8 +298,6 @@ _ENDED = (
     ),
 )
 
-_NO_COMPILER = "the engine compiles a kernel at run time and the host has no compiler"
-_HUNG = "a worker hangs and the others wait for it"
 _VAGUE_DIED = "What failed first is shown as the cause; the rest is in the unit's log (journalctl -u UNIT)."
 
 VLLM = (
@@ -520,7 +518,7 @@ VLLM = (
     _row(
         "no_compiler",
         r"(?:[\w.]+: )?(?:No working C\+\+ compiler found|InvalidCxxCompiler|Failed to find C compiler)",
-        _NO_COMPILER,
+        "the engine compiles a kernel at run time and the host has no compiler",
         "Install g++ on the host (role host or the stack's packages).",
     ),
     _row(
@@ -572,7 +570,7 @@ VLLM = (
     _row(
         "shm_stall",
         r"No available shared memory broadcast block found",
-        _HUNG,
+        "a worker hangs and the others wait for it",
         "Restart the engine; when it comes back, see the kernel log for resets of a card.",
         fatal=False,
         vague=True,

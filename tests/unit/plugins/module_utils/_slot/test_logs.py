@@ -15,6 +15,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds import kernel
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.first_error import first_error
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.known import KERNEL
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.symptoms import diagnose, warnings
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.vllm import VLLM
@@ -75,6 +76,38 @@ def test_an_engine_that_serves_is_warned_about_what_its_log_says_against_it(case
 
 # Lines in the forms of their programs, whose whole log is in no file here.
 LINES = [
+    ("vllm", "mamba_pointer", "ValueError: Overflow when unpacking long long"),
+    ("vllm", "mamba_pointer", "OverflowError: Python int too large to convert to C long"),
+    ("vllm", "no_quantisation", "KeyError: <PlatformEnum.XPU: 4>"),
+    ("vllm", "no_quantisation", "NotImplementedError: No quark compatible scheme was found."),
+    ("vllm", "cards_do_not_divide", "NotImplementedError: Pipeline parallelism is not supported for this model."),
+    ("vllm", "missing_operator", "AttributeError: '_OpNamespace' '_moe_C' object has no attribute 'topk_softmax'"),
+    ("vllm", "device_lost", "RuntimeError: level_zero backend failed with error 20 (UR_RESULT_ERROR_DEVICE_LOST)."),
+    ("vllm", "collectives_failed", "RuntimeError: oneCCL: global.cpp:88 init: EXCEPTION: no transport"),
+    ("vllm", "context_does_not_fit", "ValueError: the estimated maximum model length is 114432. Try"),
+    ("vllm", "memory_changed", "AssertionError: Error in memory profiling. Initial free memory 30.1 GiB, now 31.0 GiB"),
+    (
+        "vllm",
+        "vram_share_too_high",
+        "ValueError: Free memory on device xpu:0 (2/31 GiB) on startup is less than desired",
+    ),
+    ("vllm", "kernels_abi", "ImportError: /x/_C.so: undefined symbol: _ZN5torch7Library4_defE"),
+    ("vllm", "duplicate_handler", "AssertionError: Handler already registered for aten"),
+    ("vllm", "removed_argument", "vllm: error: unrecognized arguments: --async-engine"),
+    ("vllm", "fp8_scales", "RuntimeError: could not set scales primitive attribute"),
+    ("vllm", "turboquant_workspace", "AssertionError: Workspace is locked but allocation from x requires 3 MB"),
+    ("vllm", "kv_offload", "Exception: CPU Offloading is currently only supported on CUDA-alike GPUs"),
+    ("vllm", "nan_logprobs", "ValueError: Out of range float values are not JSON compliant"),
+    ("vllm", "multimodal_profiling", "ValueError: Found 1 image token in the prompt"),
+    ("vllm", "no_compiler", "RuntimeError: Failed to find C compiler. Please specify via CC environment variable."),
+    ("vllm", "refused_settings", "pydantic_core._pydantic_core.ValidationError: 1 validation error for EngineArgs"),
+    ("vllm", "shm_stall", "No available shared memory broadcast block found in 60 seconds."),
+    ("vllm", "engine_core_died", "RuntimeError: Engine core initialization failed. See root cause above."),
+    ("vllm", "compiler_crash", "IGC: Internal Compiler Error: Segmentation violation"),
+    ("vllm", "unknown_variable", "Unknown vLLM environment variable detected: VLLM_XPU_X"),
+    ("vllm", "slow_attention", "FA2 not available, forcing TRITON_ATTN backend"),
+    ("llama-server", "broken_weights", "error loading model: tensor 'blk.0.attn_q.weight' data is not within the file"),
+    ("llama-server", "context_failed", "failed to create context with model '/models/x.gguf'"),
     ("vllm", "out_of_resources", "RuntimeError: Native API failed. Native API returns: -5 (PI_ERROR_OUT_OF_RESOURCES)"),
     (
         "vllm",
@@ -214,6 +247,13 @@ def test_the_kernels_words_about_a_card(words, lost):
     match = diagnose(["INFO"], kernel=[line])
     assert match is not None
     assert match.symptom.id == ("device_lost" if lost else "card_fault")
+
+
+def test_every_row_of_the_table_is_found_in_some_log():
+    found = {case.head["symptom"] for case in CASES} | {symptom for _kind, symptom, _line in LINES}
+    rows = {symptom.id for kind in KINDS.values() if not kind.remote for symptom in kind.symptoms}
+    assert not rows - found
+    assert not {symptom.id for symptom in KERNEL} - found
 
 
 def test_no_remedy_for_a_lack_of_card_memory_in_vllm_is_fewer_sequences():
