@@ -42,6 +42,7 @@ _NATIVE = re.compile(
 )
 # A process that ends by a signal: it says where, and its native code may have said why, in another stream.
 _SIGNAL = re.compile(r"Fatal Python error: |!+ Segfault|Segmentation fault|Aborted|\*\*\* SIG")
+_STACK = re.compile(r'\s*$|(?:Current t|T)hread 0x|\s+File "|\s+\.\.\.|Extension modules:|\[New LWP|#\d+ |\S+\.so\S*\(')
 _DUMP, _CURRENT = 400, re.compile(r"Current thread \S+ .*\(most recent call first\):")
 # A traceback after such a line ends a thread, or nothing at all.
 _ASIDE = re.compile(r"Exception in thread |Exception ignored in")
@@ -58,7 +59,7 @@ _FOLLOWS = re.compile(
     r"|ConnectionResetError|Connection (?:closed|reset) by peer|Broken pipe|[Cc]ancelled\b|terminate called recursively"
     r"|exiting due to model loading error|failed to start\.$|hit an exception"
 )
-_GAP = 60  # lines; errors that are further apart are of different failures
+_GAP = 150  # lines; errors that are further apart are of different failures
 _MORE = 4  # lines that belong to an error
 
 
@@ -197,9 +198,11 @@ class _Reader:
         stripped = text.lstrip(" |+-")
         if block.error is None:
             if text[:1].isspace() or not stripped:
-                frame = _FRAME.match(text)
-                if frame is not None:
+                if _FRAME.match(text):
                     block.where = stripped
+                elif stripped.strip("^~ ") and block.where:
+                    # The line of the program says what a bare assertion is about.
+                    block.where = f"{block.where.partition(': ')[0]}: {stripped}"
                 return None
             if block.level != level and level in _QUIET:
                 return None
@@ -229,6 +232,9 @@ class _Reader:
         if before is not None and number - before.last == 1 and len(before.lines) < _MORE and level == "":
             # The next lines name the file, the exception or the frames.
             before.lines.append(number)
+            before.last = number
+            return None
+        if before is not None and level == "" and _STACK.match(text):
             before.last = number
             return None
         self._native.pop(process, None)

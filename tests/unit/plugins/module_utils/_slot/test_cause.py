@@ -79,7 +79,7 @@ def test_the_process_that_failed_first_is_found_in_every_release(worker, core, n
     cause = first_error(start_of("ValueError: nobody has seen this before", worker, core), VLLM)
     assert cause is not None
     assert (cause.process, cause.lines[0]) == (name, "ValueError: nobody has seen this before")
-    assert cause.lines[1] == f"raised in {FRAME.strip()}"
+    assert cause.lines[1] == f"raised in {FRAME.strip()}: self.run()"
 
 
 def test_of_two_workers_the_one_that_failed_first_counts_although_their_lines_are_mixed():
@@ -159,7 +159,7 @@ def test_what_was_handled_long_ago_is_no_cause():
     handled = written("(EngineCore pid=2) ERROR 11-22 08:00:00 [x.py:1] ", *traceback("ValueError: handled"))
     warned = written("(EngineCore pid=2) WARNING 11-22 09:00:00 [x.py:1] ", *traceback("ValueError: warned"))
     served = [
-        f"(APIServer pid=1) INFO 11-22 08:{number % 60:02}:00 [loggers.py:1] Engine 000: busy" for number in range(100)
+        f"(APIServer pid=1) INFO 11-22 08:{number % 60:02}:00 [loggers.py:1] Engine 000: busy" for number in range(200)
     ]
     wrong = written(
         "(APIServer pid=1) ERROR:    ", "Exception in ASGI application", *traceback("ValueError: of a client")
@@ -195,7 +195,7 @@ def test_the_operator_sees_the_first_error_and_where_the_whole_log_is(fake_host)
     assert code != 0
     assert "the first error is: Worker_TP1: ValueError: nobody has seen this before" in text
     assert "cause: Worker_TP1: ValueError: nobody has seen this before\n" in text
-    assert f"cause: raised in {FRAME.strip()}\n" in text
+    assert f"cause: raised in {FRAME.strip()}: self.run()\n" in text
     assert f"kernel: {fake_host.kernel_lines[0]}\n" in text
     assert OTHER not in text
     assert "the whole log: journalctl -o cat _SYSTEMD_INVOCATION_ID=" in text
@@ -374,3 +374,14 @@ def test_a_signal_gives_way_to_what_native_code_says_about_it():
     assert alone.lines[0] == dump[0]
     assert f"raised in {dump[-1].strip()}" in alone.lines
     assert told.lines[:2] == ("Abort was called at 84 line in file:", "x.h")
+
+
+def test_a_dump_of_many_threads_keeps_a_signal_and_what_it_led_to_together():
+    thread = ["", "Thread 0x000074e0819fe6c0 (most recent call first):", *['  File "/x.py", line 1 in f'] * 8]
+    threads = thread * 40
+    died = (
+        "(EngineCore pid=2) ERROR 11-22 09:08:46 [m.py:284] Worker proc VllmWorker-1 died unexpectedly, shutting down."
+    )
+    error = first_error(["Fatal Python error: Segmentation fault", *threads, died], VLLM)
+    assert error is not None
+    assert error.lines[0] == "Fatal Python error: Segmentation fault"

@@ -264,5 +264,6 @@ def test_no_remedy_for_a_lack_of_card_memory_in_vllm_is_fewer_sequences():
 
 def test_how_many_logs_are_named():
     named = [case.name for case in CASES if case.named()[0] == case.head["symptom"]]
-    print(f"{len(named)} of {len(CASES)} logs have the right diagnosis")
-    assert len(named) == len(CASES)
+    told = f"{len(named)} of {len(CASES)} logs have the right diagnosis"
+    print(told)
+    assert told == f"{len(CASES)} of {len(CASES)} logs have the right diagnosis"
