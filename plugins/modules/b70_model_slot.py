@@ -432,6 +432,19 @@ failure:
     advice:
       description: What to do about it.
       type: str
+    cause:
+      description:
+        - The first error of the process that failed first, such as a worker or the engine's core. Then where it was
+          raised, and what it led to.
+      type: list
+      elements: str
+    kernel:
+      description: What the kernel says of the engine's cards and of its end, since it was started.
+      type: list
+      elements: str
+    log:
+      description: The command that shows the engine's whole log on the host.
+      type: str
     replica:
       description: The engine that failed, counted from 0, if the profile has several.
       type: int
@@ -452,7 +465,7 @@ quarantine:
       description: The boot for which it is valid.
       type: str
     symptom:
-      description: Id of the symptom in the engine's log.
+      description: Id of the symptom in the log of the engine or of the kernel.
       type: str
       sample: device_lost
     line:

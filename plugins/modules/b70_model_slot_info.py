@@ -377,7 +377,7 @@ quarantine:
       description: The boot for which it is valid.
       type: str
     symptom:
-      description: Id of the symptom in the engine's log.
+      description: Id of the symptom in the log of the engine or of the kernel.
       type: str
       sample: device_lost
     line:

@@ -12,15 +12,13 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.face.table import
     accepted,
     asked,
     elsewhere,
+    evidence,
     not_looked_at,
     pending,
     promoted,
     replicas,
     works,
 )
-
-# With more lines, a person scrolls past the sentence that says what happened.
-LOG_LINES = 8
 
 
 def switch_report(result: Mapping[str, Any], host: str, url: str, *, active: bool = True) -> list[str]:
@@ -50,9 +48,8 @@ def switch_report(result: Mapping[str, Any], host: str, url: str, *, active: boo
 
 
 def _evidence(failure: Mapping[str, Any]) -> list[str]:
-    """Return what the failed phase left behind: a known symptom with its advice, and the end of the engine's log."""
-    named = [f"{key}: {failure[key]}" for key in ("symptom", "advice") if failure.get(key)]
-    return named + [f"log: {line}" for line in (failure.get("log_tail") or [])[-LOG_LINES:]]
+    """Return what the failed phase left behind: a known symptom with its advice, its cause, the logs."""
+    return [f"{key}: {failure[key]}" for key in ("symptom", "advice") if failure.get(key)] + evidence(failure)
 
 
 def _headline(result: Mapping[str, Any], host: str) -> str:

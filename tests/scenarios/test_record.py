@@ -46,6 +46,13 @@ lines = Systemd().log(UnitState("b70-test-writes.service"), 300)
 found = diagnose(lines)
 print(len([line for line in lines if "APIServer" in line]), None if found is None else found.line)
 """
+READS_A_START = r"""
+import sys
+sys.path.insert(0, "/opt/b70/lib")
+from b70slot.host.systemd import Systemd
+from b70slot.words.types import UnitState
+print(*Systemd().log(UnitState("b70-test-said.service", invocation_id=sys.argv[1]), 300), sep="\n")
+"""
 SURVEYS = r"""
 import sys
 sys.path.insert(0, "/opt/b70/lib")
@@ -147,3 +154,24 @@ def test_where_the_journal_breaks_a_line_no_engine_speaks(rig: Rig) -> None:
     said = rig.must("/usr/bin/python3", "/run/b70-test-reads.py").split(" ", 1)
     assert int(said[0]) == 5, said
     assert said[1].strip() == "None", said
+
+
+def test_what_a_user_writes_about_a_unit_is_no_line_of_its_log(rig: Rig) -> None:
+    said = ("--property=RemainAfterExit=yes", "/bin/echo", "INFO of the unit")
+    rig.must("systemd-run", "--unit=b70-test-said", *said)
+    try:
+        invocation = rig.must("systemctl", "show", "--value", "--property=InvocationID", "b70-test-said").strip()
+        entry = f"MESSAGE=forged\nINVOCATION_ID={invocation}\nUNIT=b70-test-said.service\n"
+        rig.write("/run/b70-test-entry", entry)
+        rig.must(
+            "sh",
+            "-c",
+            "setpriv --reuid=65534 --clear-groups logger --journald < /run/b70-test-entry; journalctl --sync",
+        )
+        assert "forged" in rig.must("journalctl", "--output=cat", f"INVOCATION_ID={invocation}")
+        rig.write("/run/b70-test-reads.py", READS_A_START)
+        lines = rig.must("/usr/bin/python3", "/run/b70-test-reads.py", invocation).splitlines()
+    finally:
+        rig.must("systemctl", "stop", "b70-test-said")
+    assert "INFO of the unit" in lines
+    assert "forged" not in lines

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from .._slot.model.liveness import FAULT, LOST
+from .._slot.kinds.kernel import FAULT, LOST
 from .._slot.power import B70, MODELS
 
 _SYCL = re.compile(r"^\[(\w+):(\w+)\]\s*(?:\[\w+:\d+\])?\s*(.*)$")

@@ -190,7 +190,7 @@ class HostEffects:
         """That start alone, and nothing of what ran before."""
         try:
             start = _run(("systemctl", "show", "--property=InvocationID", "--value", UNIT)).strip()
-            fields = (f"_SYSTEMD_INVOCATION_ID={start}", "+", f"INVOCATION_ID={start}")
+            fields = (f"_SYSTEMD_INVOCATION_ID={start}", "+", "_PID=1", f"INVOCATION_ID={start}")
             command = ("journalctl", "--no-pager", "--quiet", "--output=cat", f"--lines={JOURNAL_LINES}", *fields)
             return _run(command).splitlines() if start else []
         except ReleaseFault:

@@ -69,7 +69,7 @@ def gone(fx: Effects, layout: Layout, watched: Served) -> Gone | None:
     state, (units, _legacy) = read_state(fx, layout), slot_units(fx, layout)
     match = quarantine.lost_while_serving(fx, state, units)
     if match is not None:
-        return Gone("lost", f"the engine is gone and its log names {match.symptom.id}: {match.line[:200]}")
+        return Gone("lost", f"the engine is gone with {match.symptom.id}: {match.line[:200]}")
     engines = [unit for unit in units if unit.name in watched.profile.units]
     if all(unit.settled for unit in engines) and _invocations(engines) == watched.invocation_id:
         return None

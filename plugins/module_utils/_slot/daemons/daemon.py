@@ -28,6 +28,7 @@ from ..decide.order import STARTING
 from ..do import settle
 from ..do.driver import Driver, Outcome, predict
 from ..face import api
+from ..kinds.kernel import CardFault, card_faults
 from ..kinds.table import kind_of
 from ..look import strangers
 from ..look.frontdoor import FrontdoorLink, read_state
@@ -35,7 +36,7 @@ from ..look.node_link import ask
 from ..look.observe import engine_answers, load_profile, read_memory, slot_units
 from ..model import liveness, quarantine, replicas
 from ..model.journal import CONTROLLER, WATCHDOG, Memory, encode
-from ..model.liveness import CardFault, Climb, Judgement, Liveness, Policy, Rung, Sample, Verdict
+from ..model.liveness import Climb, Judgement, Liveness, Policy, Rung, Sample, Verdict
 from ..model.liveness_file import Action, Card, Next, Row, Told, Verification, read_liveness
 from ..model.profile import POOLING, Profile
 from ..model.published import reason_of
@@ -406,7 +407,7 @@ class Controller:
         if self._kernel is None or lines:
             self._kernel = lines
         ours = set(self._cards(profile).values())
-        for fault in liveness.card_faults(new):
+        for fault in card_faults(new):
             if fault.card not in ours and "" not in ours:
                 continue
             self.faults[fault.card] += 1
@@ -443,8 +444,7 @@ class Controller:
 
     def _cards(self, profile: Profile) -> dict[str, str]:
         """Return the PCI addresses of the profile's cards by their device files."""
-        nodes = (node for single in profile.singles for node in strangers.cards_of(self.fx, single))
-        return {node: self.fx.processes.pci_address(node) for node in nodes}
+        return strangers.addresses_of(self.fx, profile)
 
     def _now(self) -> str:
         return stamp(self.fx.clock.now())

@@ -15,7 +15,8 @@ from ..ask.canary import CanaryResult
 from ..decide import machine, recover
 from ..decide.machine import Kind, Plan, Seen, Step, clear_action
 from ..decide.order import JUDGING, STARTING, UNTOUCHED
-from ..kinds.symptoms import diagnose
+from ..kinds.first_error import FirstError, first_error
+from ..kinds.symptoms import Match, diagnose
 from ..kinds.table import DEFAULT, kind_of
 from ..look import strangers
 from ..look.frontdoor import FrontdoorLink, read_state
@@ -45,13 +46,15 @@ from ..words.types import (
     UnitState,
 )
 from . import asking, phases, settle, warming
+from .phases import kernel_lines
 from .prepare import prepare
 from .progress import Progress
-from .run import Run
+from .run import EngineRun, Run
 
 LOG_LINES = 12
 LOG_CHARS = 240
-DIAGNOSED_LINES = 300
+CAUSE_LINES = 8
+KERNEL_LINES = 4
 CARD_LIMIT_S = 10.0  # another slot's switch holds a card's lock until it ends
 NEAR_END_S = 10.0  # enabling a unit and two lines in the journal, on a slow disk
 
@@ -500,12 +503,12 @@ class Driver:
         log, unit_settled = self._log(step.phase)
         engine = self._run.engine
         kind = DEFAULT if engine is None else kind_of(engine.profile.engine.kind)
-        match = diagnose(log, (fault.message, fault.got or ""), kind)
+        kernel = kernel_lines(self._run) if step.phase in STARTING else ()
+        match = diagnose(log, (fault.message, fault.got or ""), kind, kernel)
         if match is not None and match.symptom.harmless and unit_settled:
             match = None
-        shown = () if unit_settled and step.phase in JUDGING else log[-LOG_LINES:]
-        if match is not None and match.line in log and match.line not in shown:
-            shown = (match.line, *shown[1 - LOG_LINES :])
+        error = None if unit_settled and step.phase in JUDGING else first_error(log, kind)
+        shown = () if unit_settled and step.phase in JUDGING else _end(log, LOG_LINES, match)
         told, which = isinstance(fault, ToldToEndFault), self._which(step.phase)
         message = fault.message if which is None or told else f"replica {which}: {fault.message}"
         if not told and (lost := self._lost_part(step)):
@@ -519,6 +522,9 @@ class Driver:
             log_tail=fault.log_tail or tuple(line[:LOG_CHARS] for line in shown),
             symptom=match.symptom.id if match is not None else None,
             advice=f"{match.symptom.meaning}. {match.advice}" if match is not None else None,
+            cause=() if error is None else _told(error)[:CAUSE_LINES],
+            kernel=tuple(line[:LOG_CHARS] for line in _end(kernel, KERNEL_LINES, match)),
+            log=_whole_log(engine) if log and engine is not None else None,
             told=told,
             host=isinstance(fault, HostFault),
             exposed=isinstance(fault, ExposedFault),
@@ -546,11 +552,11 @@ class Driver:
             return (), False
         try:
             unit = run.unit(run.engine.profile.unit)
-            log = self._fx.units.log(unit, DIAGNOSED_LINES)
+            log = self._fx.units.log(unit, quarantine.LOG_LINES)
             if run.engine.invocation_id not in ("", unit.invocation_id):
                 # systemd has started it again: what ended it stands in the log of the process before.
                 ended = replace(unit, invocation_id=run.engine.invocation_id)
-                log = (*self._fx.units.log(ended, DIAGNOSED_LINES), *log)
+                log = (*self._fx.units.log(ended, quarantine.LOG_LINES), *log)
             return log, unit.settled
         except SlotFault:
             return (), False
@@ -607,6 +613,27 @@ class Driver:
             if run.plan.partial
             else (),
         )
+
+
+def _end(lines: Sequence[str], count: int, match: Match | None) -> tuple[str, ...]:
+    """The last lines, with that of the symptom in the place of the first where it stands further up."""
+    shown = tuple(lines[-count:])
+    if match is not None and match.line in lines and match.line not in shown:
+        return (match.line, *shown[1 - count :])
+    return shown
+
+
+def _told(error: FirstError) -> tuple[str, ...]:
+    """The error as it is shown: the process that failed stands before its first line."""
+    first, *more = (line[:LOG_CHARS] for line in error.lines)
+    return (f"{error.process}: {first}" if error.process else first, *more)
+
+
+def _whole_log(engine: EngineRun) -> str:
+    started = (
+        f" _SYSTEMD_INVOCATION_ID={engine.invocation_id}" if engine.invocation_id else f" -u {engine.profile.unit}"
+    )
+    return f"journalctl -o cat{started}"
 
 
 def _stop_id(switch_id: str, slot: str) -> str:

@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from ..ask.identity import check_process, check_served
 from ..decide.machine import place_action
 from ..decide.unit_checks import came_up, healthy, is_down, stayed_up
+from ..kinds import kernel
 from ..kinds.kind import Kind
-from ..kinds.symptoms import diagnose
+from ..kinds.symptoms import diagnose, warnings
 from ..kinds.table import kind_of
 from ..look import strangers
 from ..look.observe import engine_process, slot_units
+from ..model import quarantine
 from ..model.load_times import compared, load_limit_s
 from ..model.rendering import committed, put_in_place
 from ..words.types import CardMemory, Direction, Holder, SlotFault, UnitState
@@ -35,6 +37,8 @@ _PATIENT_AFTER_S = 15.0
 _HINT_EVERY_S = 3.0
 _SILENCE_S = 60.0
 _HINT_LINES = 30
+_START_LINES = 1000  # of an engine that has just become ready
+_WATCHED_KERNEL_LINES = 100
 _HOPELESS = ("device_lost",)  # other symptoms end the process, or the engine survives them
 
 
@@ -353,12 +357,33 @@ class _HealthLook:
         reply = run.fx.http.get(f"{engine.profile.engine.backend_url}/health", 5.0)
         if healthy(reply):
             self.healthy.append(engine)
+            _warn(run, engine, unit)
             if engine.begun is not None:
                 self.loads.append(run.fx.clock.monotonic() - engine.begun)
             return True
         self.got[name] = reply.error or str(reply.status)
         watch.look(unit, self.waited)
         return False
+
+
+def _warn(run: Run, engine: EngineRun, unit: UnitState) -> None:
+    """Pass on what the log of a ready engine says against it: it serves, but not as it should."""
+    if run.rechecking:
+        return
+    for match in warnings(run.fx.units.log(unit, _START_LINES), kind_of(engine.profile.engine.kind)):
+        run.warn(f"{engine.profile.unit}: {match.symptom.meaning}. {match.advice}")
+
+
+def kernel_lines(run: Run, lines: int = quarantine.LOG_LINES) -> tuple[str, ...]:
+    """Return what the kernel says of the current engine's cards, and of its end since it was started."""
+    engine = run.engine
+    if engine is None or kind_of(engine.profile.engine.kind).remote:
+        return ()
+    try:
+        cards = strangers.addresses_of(run.fx, engine.profile).values()
+        return kernel.about(run.fx.units.kernel_log(lines), set(cards), engine.started_at)
+    except (SlotFault, OSError):
+        return ()
 
 
 class _LogWatch:
@@ -380,7 +405,7 @@ class _LogWatch:
         if lines != self._lines:
             self._lines, self.spoke_at = lines, waited
         kind = kind_of(self._run.profile.engine.kind)
-        check_symptoms(lines, kind)
+        check_symptoms(lines, kind, kernel_lines(self._run, _WATCHED_KERNEL_LINES) if self._run.profile.cards else ())
         hint = engine_hint(lines, kind)
         if hint is not None and hint != self._hint:
             self._hint = hint
@@ -389,11 +414,15 @@ class _LogWatch:
             self._run.progress.say("hint", phase="health", text=text)
 
 
-def check_symptoms(lines: Sequence[str], kind: Kind) -> None:
-    """Raise SlotFault if the log says that the engine will never be ready: there is no need to wait for the limit."""
-    match = diagnose(lines, kind=kind)
+def check_symptoms(lines: Sequence[str], kind: Kind, said: Sequence[str] = ()) -> None:
+    """Raise SlotFault if a log says that the engine will never be ready: there is no need to wait for the limit.
+
+    :param said: what the kernel says of the engine's cards.
+    """
+    match = diagnose(lines, kind=kind, kernel=said)
     if match is not None and match.symptom.id in _HOPELESS:
-        raise SlotFault(f"the engine's log says that it will not become ready: {match.symptom.meaning}")
+        whose = "the kernel's log" if match.line in said else "the engine's log"
+        raise SlotFault(f"{whose} says that it will not become ready: {match.symptom.meaning}")
 
 
 def identity(run: Run) -> None:

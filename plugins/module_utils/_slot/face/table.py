@@ -11,7 +11,7 @@ from typing import Any
 
 from ..model.nodes import RUNS
 
-LOG_LINES = 8
+LOG_LINES = 8  # with more, a person scrolls past the sentence that says what happened
 _AT_WORK = ("switching", "verifying")
 
 
@@ -111,7 +111,7 @@ def _quarantine(info: Mapping[str, Any]) -> list[str]:
             f"QUARANTINE since {held['since']}, set by {held['who']}: {held['reason']}",
             "the frontdoor stays closed until `b70ctl clear-quarantine`, then `b70ctl verify`",
         ]
-    whose = f" in the log of {held['profile']}" if held["profile"] else ""
+    whose = f" with {held['profile']}" if held["profile"] else ""
     lines = [f"QUARANTINE since {held['since']}: {held['symptom']}{whose}: {held['line'] or 'no log line is known'}"]
     kept = f"evidence is in {held['evidence']}; " if held["evidence"] else ""
     return [*lines, f"{kept}no profile is taken until a reboot or `b70ctl clear-quarantine`"]
@@ -298,8 +298,19 @@ def result(data: Mapping[str, Any]) -> list[str]:
     if data["recorded"]:
         lines.append(f"recorded as baseline: {', '.join(data['recorded'])}")
     failure = data["failure"]
-    if failure is not None:
-        lines += [f"log: {line}" for line in failure["log_tail"][-LOG_LINES:]]
+    return lines if failure is None else [*lines, *evidence(failure)]
+
+
+def evidence(failure: Mapping[str, Any]) -> list[str]:
+    """What a failed phase left behind: its cause, what the kernel says, the end of the engine's log and the whole."""
+    lines = [f"cause: {line}" for line in failure.get("cause") or ()]
+    lines += [f"kernel: {line}" for line in failure.get("kernel") or ()]
+    # What the cause says is not said twice.
+    told = {line.removeprefix("cause: ") for line in lines}
+    tail = [line for line in failure.get("log_tail") or () if line not in told]
+    lines += [f"log: {line}" for line in tail[-LOG_LINES:]]
+    if failure.get("log"):
+        lines.append(f"the whole log: {failure['log']}")
     return lines
 
 

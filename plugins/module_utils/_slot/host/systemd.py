@@ -36,6 +36,8 @@ _LOOKS = 5  # how many lines are read for one that tells something
 _LINE_CHARS = 400
 _SPAN_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 _SPAN = re.compile(rf"([\d.]+)({'|'.join(_SPAN_UNITS)})")
+# The message of systemd-coredump, which writes from a unit of its own (systemd's catalogue, sd-messages.h).
+_COREDUMP = "fc2e22bc6ee647b6b90729ab34a250b1"
 _EXIT_CODES = {"1": "exited", "2": "killed", "3": "dumped"}
 
 
@@ -105,11 +107,16 @@ def whole_lines(exported: bytes) -> str:
     """The messages in journalctl's export format, as the lines that their writers wrote.
 
     The journal begins a new line after a NUL, after many bytes, and where another process writes in the middle of one.
-    What follows belongs to the line before: whoever may choose it must not begin a line of the log with it.
+    What follows belongs to the line before: whoever may choose it must not begin a line of the log with it. A core
+    dump counts if its process has written one of the other lines: it names its unit, and not which start of it.
     """
     lines: list[list[str]] = []
     open_lines: dict[str, list[str]] = {}
-    for entry in _entries(exported):
+    entries = list(_entries(exported))
+    writers = {entry.get("_PID", "") for entry in entries if "COREDUMP_PID" not in entry}
+    for entry in entries:
+        if "COREDUMP_PID" in entry and entry["COREDUMP_PID"] not in writers:
+            continue
         writer, text = entry.get("_PID", ""), entry.get("MESSAGE", "")
         line = open_lines.pop(writer, None)
         if line is None:
@@ -287,10 +294,16 @@ class Systemd:
         return True
 
     def log(self, unit: UnitState, lines: int) -> tuple[str, ...]:
+        # Everybody may write a field like INVOCATION_ID. journald itself adds those that begin with _: the cgroup of
+        # the writer, which is the unit's also in a container (--cgroups=split), and that it is systemd or root.
         match = [f"--unit={unit.name}"]
         if unit.invocation_id:
-            match = [f"_SYSTEMD_INVOCATION_ID={unit.invocation_id}", "+", f"INVOCATION_ID={unit.invocation_id}"]
-        fields = "--output-fields=MESSAGE,_LINE_BREAK,_PID"
+            match = [
+                *(f"_SYSTEMD_INVOCATION_ID={unit.invocation_id}", "+"),
+                *("_PID=1", f"INVOCATION_ID={unit.invocation_id}", "+"),
+                *("_UID=0", f"MESSAGE_ID={_COREDUMP}", f"COREDUMP_UNIT={unit.name}"),
+            ]
+        fields = "--output-fields=MESSAGE,_LINE_BREAK,_PID,COREDUMP_PID"
         return telling(whole_lines(_journal(lines, "--output=export", fields, *match)))[-lines:]
 
     def kernel_log(self, lines: int) -> tuple[str, ...]:

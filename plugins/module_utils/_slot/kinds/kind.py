@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+from ..words.logline import Parts
 from ..words.types import Reply, SlotFault
 
 # A pattern for a log line, and what it means to a person; {1} is what the pattern's first group found.
@@ -25,10 +26,12 @@ WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
 
 @dataclass(frozen=True)
 class Symptom:
-    """A known message of an engine.
+    """A known message of an engine, of what it runs on, or of the kernel.
 
-    id: stable name. fatal: the engine won't come back by itself. harmless: it explains a line, not a failure.
-    quarantines: a host whose engine logs this takes no other profile.
+    id: stable name. fatal: the engine won't come back by itself. harmless: it explains a line, not a failure. vague: it
+    names what ended and not why, so the kernel's word about a card explains more. warns: the engine serves, but not as
+    it should. needs: what another line has to say beside it. quarantines: a host whose engine logs this takes no other
+    profile.
     """
 
     id: str
@@ -37,6 +40,9 @@ class Symptom:
     advice: str
     fatal: bool = False
     harmless: bool = False
+    vague: bool = False
+    warns: bool = False
+    needs: re.Pattern[str] | None = None
 
     @property
     def quarantines(self) -> bool:
@@ -135,6 +141,7 @@ class Kind:
     # --- what it logs while it starts and when it fails, the most telling lines first
     steps: tuple[Step, ...] = ()
     symptoms: tuple[Symptom, ...] = ()
+    raises = False  # whether its errors are Python's exceptions; otherwise each line of the level ERROR is one
 
     # These are not abstract: the base itself stands for a kind of another version, which the host only reads.
     def command(self, places: Mapping[str, str], host: str, port: int | str, served_name: str) -> list[str]:
@@ -248,7 +255,11 @@ class Kind:
 
     def message_of(self, line: str) -> str:
         """Return what a line of the log says, without its prefixes."""
-        return line
+        return self.parts_of(line).text.lstrip(" |")
+
+    def parts_of(self, line: str) -> Parts:
+        """Return the parts of a line of the log: its process, its level, and its text with the spaces before it."""
+        return Parts("", "", line)
 
     def by_clients(self, line: str) -> bool:
         """Return whether the line may repeat what a client sent."""

@@ -9,11 +9,18 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import gguf
-from .kind import Dialect, Kind, Metrics, Pool, Step, Symptom, Weights
+from ..words.logline import Parts
+from . import gguf, known
+from .kind import Dialect, Kind, Metrics, Pool, Step, Weights
 
 # Time since the start, a letter for the level, then the server's part and its function, or a function alone.
-_PREFIX = re.compile(r"\d+\.\d\d\.\d{3}\.\d{3} [DIWET] (?:(?:cmn|srv|slot|que|res) +\S+: |\w+: )*")
+_PREFIX = re.compile(
+    r"(?:\d+\.\d\d\.\d{3}\.\d{3} )?(?P<level>[DIWET]) (?:(?:cmn|srv|slot|que|res) +\S+: |\w+: )*"
+    r"|(?:cmn|srv|slot|que|res) +\S+: "
+)
+# Functions that report what is wrong with a request; the server goes on.
+_REQUEST = re.compile(r"\b(?:send_error|operator\(\)|log_server_\w*|res_error\w*): ")
+_LEVELS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR"}
 _BLOCK = 256  # tokens; it rounds the context of a slot up to a multiple of this
 _CACHE_RAM = 8192  # MiB; the server's own default for `cache_ram`
 
@@ -21,67 +28,6 @@ _STEPS: tuple[Step, ...] = (
     (re.compile(r"load_model: loading model"), "loading weights"),
     (re.compile(r"load_model: initializing, n_slots = (\d+)"), "weights loaded, preparing {1} slots"),
     (re.compile(r"llama_server: model loaded"), "about to answer"),
-)
-
-
-def _symptom(id: str, pattern: str, meaning: str, advice: str, *, fatal: bool = True) -> Symptom:
-    return Symptom(id, re.compile(pattern), meaning, advice, fatal)
-
-
-# Errors of SYCL are printed as they are; the rest are llama.cpp's own words. One process does everything, and prints
-# what is wrong with a request over several lines, so no line proves that a card is lost: none leads to quarantine.
-_SYMPTOMS = (
-    _symptom(
-        "card_error",
-        r"level_zero backend failed with error: 20\b|UR_RESULT_ERROR_DEVICE_LOST",
-        "the engine says that a card was lost",
-        "See `journalctl -k` for resets of a card; reboot the host when the next engine fails too.",
-    ),
-    _symptom(
-        "out_of_resources",
-        r"level_zero backend failed with error: (?:39|40)\b|UR_RESULT_ERROR_OUT_OF_(?:RESOURCES|DEVICE_MEMORY)|"
-        r"can't allocate \d+ Bytes of memory on device|failed to allocate \S+ buffer of size \d+|"
-        r"(?:error loading model: )?failed to allocate (?:buffer for (?:kv|rs) cache|compute \w+ buffers)",
-        "a card ran out of memory or of command space",
-        "Lower ctx_size, parallel or ubatch_size, or take a smaller cache_type_k and cache_type_v.",
-    ),
-    _symptom(
-        "removed_argument",
-        r"error: invalid argument: (\S{1,120})",
-        "the installed engine does not know an argument of the profile",
-        "Remove {1} from the profile: engines drop arguments between versions.",
-    ),
-    _symptom(
-        "unknown_architecture",
-        r"error loading model: (?:error loading model architecture: )?unknown model architecture: '([^']{1,60})'",
-        "the installed engine does not know the model's architecture",
-        "Install a stack with a newer llama.cpp: this one does not know {1}.",
-    ),
-    _symptom(
-        "too_little_memory",
-        r"(?:\S+\.service: )?[\w ,=']{0,60}"
-        r"(?:Out of memory: Killed process|oom-kill|signal=9/KILL|Main process exited, code=killed, status=9)",
-        "the kernel or systemd ended the process, most often for want of memory",
-        "See `journalctl -k` for the kernel's reason; add swap or lower the load on the host's memory.",
-    ),
-    _symptom(
-        "port_in_use",
-        r"couldn't bind HTTP server socket",
-        "the engine's port was taken",
-        "See who holds it: `ss -ltnp`.",
-    ),
-    _symptom(
-        "missing_weights",
-        r"failed to open GGUF file '([^']{1,200})'",
-        "a file is missing",
-        "Run the role model_weights again.",
-    ),
-    _symptom(
-        "broken_weights",
-        r"(?:error loading model: )?(?:invalid magic characters: |tensor '[^']{1,80}' data is not within the file)",
-        "a weight file is incomplete or is not a GGUF file",
-        "Run the role model_weights again with verification.",
-    ),
 )
 
 
@@ -142,7 +88,7 @@ class LlamaServer(Kind):
         },
     )
     steps = _STEPS
-    symptoms = _SYMPTOMS
+    symptoms = known.LLAMA_SERVER
 
     def command(self, places: Mapping[str, str], host: str, port: int | str, served_name: str) -> list[str]:
         return [
@@ -229,9 +175,12 @@ class LlamaServer(Kind):
             wanted |= set(gguf.parts(name))
         return wanted
 
-    def message_of(self, line: str) -> str:
+    def parts_of(self, line: str) -> Parts:
         found = _PREFIX.match(line)
-        return line[found.end() :] if found else line
+        if found is None:
+            return Parts("", "", line)
+        level = "INFO" if _REQUEST.search(found[0]) else _LEVELS.get(found["level"] or "", "")
+        return Parts("", level, line[found.end() :])
 
 
 LLAMA_SERVER = LlamaServer()

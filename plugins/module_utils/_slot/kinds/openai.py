@@ -10,66 +10,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..words.logline import Parts
 from ..words.types import Reply, SlotFault
-from .kind import Kind, Pool, Step, Symptom, Weights
+from . import known
+from .kind import Kind, Pool, Step, Weights
 
 # HAProxy writes the same to its log and, with this prefix, to its standard error.
 _PREFIX = re.compile(r"\[(?:NOTICE|WARNING|ALERT)\] +\(\d+\) : ")
-_FAILED = r"Health check for server remote/remote failed, reason: "
 
 _STEPS: tuple[Step, ...] = (
     (re.compile(r"Health check for server remote/remote succeeded"), "the remote engine answers"),
-    (re.compile(_FAILED + r"([^,]{1,60})"), "the remote engine does not answer yet: {1}"),
-)
-
-
-def _symptom(id: str, pattern: str, meaning: str, advice: str) -> Symptom:
-    return Symptom(id, re.compile(pattern), meaning, advice, fatal=True)
-
-
-_SYMPTOMS = (
-    _symptom(
-        "remote_key_unusable",
-        r"relay: the API key of the remote engine can't be used",
-        "the API key file contains no key",
-        "Write the key into engine.remote.api_key_file: one line and nothing else.",
-    ),
-    _symptom(
-        "remote_refused_key",
-        _FAILED + r"Layer7 wrong status, code: 40[13]",
-        "the remote engine refuses the API key, or requires one",
-        "Check engine.remote.api_key_file, and whether the key was revoked.",
-    ),
-    _symptom(
-        "remote_certificate",
-        _FAILED + r"Layer6 invalid response",
-        "no TLS connection with the remote engine: most often its certificate can't be verified",
-        "Check engine.remote.ca_file, and whether the certificate names the host of base_url.",
-    ),
-    _symptom(
-        "remote_no_api",
-        _FAILED + r"Layer7 wrong status, code: 404",
-        "the remote engine has no list of models below the base URL",
-        "Check engine.remote.base_url: it ends where /models begins, with most APIs at /v1.",
-    ),
-    _symptom(
-        "remote_unreachable",
-        _FAILED + r"(?:Layer4|Layer6 timeout|Layer7 timeout|Socket error)",
-        "the remote engine does not answer",
-        "Check whether it runs, and whether this host reaches it: firewall, routes, name servers.",
-    ),
-    _symptom(
-        "remote_fails",
-        _FAILED + r"Layer7 (?:wrong status, code: (\d+)|invalid)",
-        "the remote engine answers with an error",
-        "Check the remote engine: it answers GET /models with {1}.",
-    ),
-    _symptom(
-        "port_in_use",
-        r"(?:config : )?.{0,60}cannot bind socket",
-        "the engine's port was taken",
-        "See who holds it: `ss -ltnp`.",
-    ),
+    (re.compile(known.CHECK_FAILED + r"([^,]{1,60})"), "the remote engine does not answer yet: {1}"),
 )
 
 
@@ -82,7 +33,7 @@ class OpenAI(Kind):
     neutral = ("max_num_seqs",)
     pool = Pool("openai_remote")
     steps = _STEPS
-    symptoms = _SYMPTOMS
+    symptoms = known.REMOTE
 
     def command(self, places: Mapping[str, str], host: str, port: int | str, served_name: str) -> list[str]:
         return ["/usr/sbin/haproxy", "-db", "-f", f"{places['relay_dir']}/haproxy.cfg"]
@@ -108,9 +59,9 @@ class OpenAI(Kind):
     def served_length(self, model: Mapping[str, Any]) -> Any:
         return model.get("max_model_len")
 
-    def message_of(self, line: str) -> str:
+    def parts_of(self, line: str) -> Parts:
         found = _PREFIX.match(line)
-        return line[found.end() :] if found else line
+        return Parts("", "", line[found.end() :] if found else line)
 
 
 OPENAI = OpenAI()

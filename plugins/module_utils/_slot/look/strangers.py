@@ -39,6 +39,11 @@ def cards_of(fx: Effects, profile: Profile) -> tuple[str, ...]:
     return nodes_of(profile, fx.processes.render_nodes()) if profile.cards > 0 else ()
 
 
+def addresses_of(fx: Effects, profile: Profile) -> dict[str, str]:
+    """Return the PCI addresses of the cards by their device files; empty where the kernel does not tell one."""
+    return {node: fx.processes.pci_address(node) for node in cards_of(fx, profile)}
+
+
 def on_cards(fx: Effects, profile: Profile, ours: Collection[str]) -> tuple[Holder, ...]:
     """Who holds a card of the profile and belongs to none of our units."""
     return tuple(holder for holder in fx.processes.device_holders(cards_of(fx, profile)) if holder.unit not in ours)

@@ -18,7 +18,6 @@ from ..kinds.kind import Metrics
 from ..words.moment import Moment
 from .journal import WATCHDOG, Attempt
 
-MIN_PATIENCE_S = 180.0
 DOUBT_S = 60.0  # of silence, where engine and frontdoor contradict each other
 GAP_S = 60.0  # samples that are further apart say nothing about the time between them
 RESTARTS = 3  # so many within RESTARTS_S are a fault that no restart cures
@@ -171,39 +170,6 @@ def may_restart(attempts: Iterable[Attempt], now: Moment) -> bool:
 def due(every_s: float, last: Moment | None, now: Moment) -> bool:
     """Whether a task with this interval in seconds (0: never) is due again."""
     return every_s > 0 and (last is None or last.age_s(now) >= every_s)
-
-
-# Words of the xe driver; other lines may quote what somebody sent.
-_XE = re.compile(r"\bxe (?P<card>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): (?P<text>.*)")
-LOST = re.compile(r"wedged|Failed to initialize uC|[Ff]ailed to probe|probe with driver xe failed|survivability mode")
-FAULT = re.compile(
-    r"Fault response|CAT error|engine reset|exec queue reset|trying reset|gt reset|GPU reset"
-    r"|coredump has been created|Timedout job|timed out|\bhung\b|device lost|reset (?:started|failed)"
-    r"|\b(?:[bcrv]|ve)cs\d* reset\b|\*ERROR\*",
-    re.IGNORECASE,
-)
-
-
-@dataclass(frozen=True)
-class CardFault:
-    """card: its PCI address. lost: it does not recover by itself."""
-
-    card: str
-    line: str
-    lost: bool
-
-
-def card_faults(lines: Iterable[str]) -> tuple[CardFault, ...]:
-    """The resets, faults and losses of cards in the kernel's log."""
-    found = []
-    for line in lines:
-        said = _XE.search(line)
-        if said is None:
-            continue
-        lost = LOST.search(said["text"]) is not None
-        if lost or FAULT.search(said["text"]):
-            found.append(CardFault(said["card"], line.strip(), lost))
-    return tuple(found)
 
 
 def since_before(lines: Sequence[str], before: Sequence[str]) -> Sequence[str]:

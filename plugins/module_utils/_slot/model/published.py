@@ -11,10 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..kinds.known import KERNEL
 from ..kinds.table import KINDS
 from ..words.types import Failure, Phase
 
-_MEANING = {symptom.id: symptom.meaning for kind in KINDS.values() for symptom in kind.symptoms}
+_MEANING = {
+    symptom.id: symptom.meaning
+    for symptoms in (KERNEL, *(kind.symptoms for kind in KINDS.values()))
+    for symptom in symptoms
+}
 _WENT_WRONG = {
     Phase.LOCK: "another switch held the slot's lock",
     Phase.RESOLVE: "what the slot is to serve could not be settled",

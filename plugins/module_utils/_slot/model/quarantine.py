@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from ..kinds import kernel
 from ..kinds.symptoms import Match, diagnose
 from ..kinds.table import kind_of_engine
 from ..words.decode import decode
@@ -24,7 +25,7 @@ from .state_file import SlotState, stamp
 
 SCHEMA = 1
 BOOT_ID = PurePosixPath("/proc/sys/kernel/random/boot_id")
-LOG_LINES = 300
+LOG_LINES = 2000  # what failed first stands hundreds of lines before the end: each process above it reports it anew
 _LINE_CHARS = 300
 WAY_OUT = "it ends with `b70ctl clear-quarantine`, and `b70ctl verify` then opens the frontdoor"
 
@@ -33,7 +34,7 @@ WAY_OUT = "it ends with `b70ctl clear-quarantine`, and `b70ctl verify` then open
 class Quarantine:
     """Why the host is in quarantine. boot_id: the boot it lasts for; empty where that is unknown, then it lasts until
     it is cleared. evidence: the directory with the logs, empty where they could not be kept. reason: why a person or a
-    rollout has set it, and who: which; both empty where the engine's log is the reason."""
+    rollout has set it, and who: which; both empty where a log is the reason."""
 
     slot: str = ""
     since: str = "an unknown time"
@@ -56,7 +57,7 @@ class Quarantine:
         whose = f" of {self.profile}" if self.profile else ""
         kept = f"; evidence is in {self.evidence}" if self.evidence else ""
         return (
-            f"this host is in quarantine since {self.since}, symptom {self.symptom} in the log of the engine{whose}"
+            f"this host is in quarantine since {self.since}, symptom {self.symptom} of the engine{whose}"
             f"{kept}; it ends with a reboot, or with `b70ctl clear-quarantine`"
         )
 
@@ -94,7 +95,7 @@ def _on_disk(fx: Effects, layout: Layout) -> Quarantine | None:
 
 
 def lost_while_serving(fx: Effects, state: SlotState | None, units: Sequence[UnitState]) -> Match | None:
-    """What the log of an engine that was served says, when its process is gone and the log names a lost card."""
+    """What the logs say of an engine that was served, when its process is gone and they name a lost card."""
     found = _lost_engine(fx, state, units)
     return None if found is None else found[0]
 
@@ -107,10 +108,18 @@ def _lost_engine(fx: Effects, state: SlotState | None, units: Sequence[UnitState
         unit = UnitState(str(engine.get("unit") or ""), invocation_id=str(engine.get("invocation_id") or ""))
         if unit.invocation_id not in state.passed or unit.invocation_id in live:
             continue
-        match = diagnose(fx.units.log(unit, LOG_LINES), kind=kind_of_engine(engine))
+        kind = kind_of_engine(engine)
+        said = () if kind.remote else _kernel_lines(fx, str(engine.get("started_at") or ""))
+        match = diagnose(fx.units.log(unit, LOG_LINES), kind=kind, kernel=said)
         if match is not None and match.symptom.quarantines:
             return match, unit
     return None
+
+
+def _kernel_lines(fx: Effects, since: str) -> tuple[str, ...]:
+    """What the kernel has said of this host's cards since then. What came before did not end an engine that served."""
+    cards = {fx.processes.pci_address(node) for node in fx.processes.render_nodes()}
+    return kernel.about(kernel.recent(fx.units.kernel_log(LOG_LINES), since), cards) if cards else ()
 
 
 @dataclass(frozen=True)

@@ -10,35 +10,50 @@ refusal the value that was refused. All of that is written by the process that l
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
-# vLLM puts its process before every line, also before those that begin inside of a message.
-_PROCESS = re.compile(r"\((?P<name>\w+) pid=\d+\) ")
+_COLOUR = r"(?:\x1b\[[\d;]*m)*"
+# vLLM puts its process before every line, also before those that begin inside of a message: (Worker_TP1 pid=9),
+# (VllmWorker rank=1 pid=9), (RayWorkerWrapper pid=9, ip=10.0.0.2). torch puts the rank before what ends a process.
+_PROCESS = re.compile(
+    rf"{_COLOUR}\((?P<name>\w+)(?: \w+=\w+)*? pid=\d+(?:, ip=[\d.]+)?\){_COLOUR} |(?P<rank>\[rank\d+\]): ?"
+)
 _PREFIX = re.compile(
-    r"(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b:? *)?"  # vLLM's and uvicorn's
+    r"(?:(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)\b:? *)?"  # vLLM's and uvicorn's
     r"(?:\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? )?"
-    r"(?:\[[\w./]+:\d+\] )?"
-    r"[ |]*"
+    r"(?:\[[\w./]+:\d+\] ?|[\w./]+\.py:\d+\] ?)?"
+    # oneCCL's
+    r"(?:\d{4}:\d\d:\d\d-\d\d:\d\d:\d\d:\( *\d+\) )?(?:\|CCL_(?P<ccl>\w+)\| )?"
 )
 _LISTENS = ("apiserver",)  # APIServer, ApiServer_0, APIServer_1 …
 
 
-def process_of(line: str) -> str:
-    """The name of the process that wrote the line, or empty where it does not say."""
+class Parts(NamedTuple):
+    """A line in its parts. process: its name in the prefix, or empty. level: in capitals, or empty. text: the rest,
+    with the spaces before it."""
+
+    process: str
+    level: str
+    text: str
+
+
+def parts(line: str) -> Parts:
+    """Return the parts of a line of vLLM's log."""
     found = _PROCESS.match(line)
-    return found["name"] if found else ""
+    text = line[found.end() :] if found else line
+    prefix = _PREFIX.match(text)
+    if prefix is None:
+        return Parts(_name(found), "", text)
+    return Parts(_name(found), prefix["level"] or prefix["ccl"] or "", text[prefix.end() :])
+
+
+def _name(found: re.Match[str] | None) -> str:
+    return "" if found is None else found["name"] or found["rank"]
 
 
 def by_clients(line: str) -> bool:
     """May the line repeat what a client sent?"""
-    return process_of(line).lower().startswith(_LISTENS)
-
-
-def message_of(line: str) -> str:
-    """What the line says, without the prefixes of process, level, time and place."""
-    found = _PROCESS.match(line)
-    text = line[found.end() :] if found else line
-    prefix = _PREFIX.match(text)
-    return text[prefix.end() :] if prefix else text
+    return _name(_PROCESS.match(line)).lower().startswith(_LISTENS)
 
 
 def last_part(line: str) -> str:

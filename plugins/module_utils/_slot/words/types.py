@@ -153,6 +153,9 @@ class Failure:
     log_tail: tuple[str, ...] = ()
     symptom: str | None = None  # id of the known symptom found in the evidence
     advice: str | None = None  # what to do about that symptom
+    cause: tuple[str, ...] = ()  # the first error of the process that failed first, where it was raised, what it led to
+    kernel: tuple[str, ...] = ()  # what the kernel says of the engine's cards and of its end
+    log: str | None = None  # the command that shows the engine's whole log
     told: bool = False  # the run was told to end; nothing was found to be wrong
     host: bool = False  # the host refused something or gave no answer; nothing was found to be wrong with the engine
     exposed: bool = False  # clients may reach a process that was not verified; the engine is not at fault
@@ -165,12 +168,13 @@ class Failure:
         return f"phase {self.phase}{way[self.direction]}"
 
     def describe(self) -> str:
-        """Describe it in one sentence without its full stop: phase, message, both sides, what to do."""
+        """Describe it in one sentence without its full stop: phase, message, both sides, cause, what to do."""
         sides = ""
         if self.expected is not None or self.got is not None:
             sides = f" (expected {self.expected}; got {self.got})" if self.expected else f" (got {self.got})"
+        first = f"; the first error is: {self.cause[0].rstrip('.')}" if self.cause else ""
         advice = f"; known symptom {self.symptom}: {(self.advice or '').rstrip('.')}" if self.symptom else ""
-        return f"{self.place}: {self.message}{sides}{advice}"
+        return f"{self.place}: {self.message}{sides}{first}{advice}"
 
     def as_dict(self) -> dict[str, object]:
         return {
@@ -182,6 +186,9 @@ class Failure:
             "log_tail": list(self.log_tail),
             "symptom": self.symptom,
             "advice": self.advice,
+            "cause": list(self.cause),
+            "kernel": list(self.kernel),
+            "log": self.log,
             "replica": self.replica,
         }
 

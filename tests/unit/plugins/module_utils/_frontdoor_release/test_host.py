@@ -196,3 +196,15 @@ def test_a_host_without_anything_is_looked_at(monkeypatch: pytest.MonkeyPatch, t
     Path(place.link, "b70-environment.json").touch()
     assert host.look(place, "").own_folder
     assert host.installed(place.link)
+
+
+def test_only_the_frontdoor_and_systemd_write_its_journal(
+    effects: host.HostEffects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(
+        host, "_run", lambda argv: asked.append(argv) or ("abc\n" if argv[0] == "systemctl" else "said\n")
+    )
+    assert effects.journal() == ["said"]
+    # Everybody may write INVOCATION_ID; nobody but journald writes what begins with _.
+    assert asked[-1][-4:] == ("_SYSTEMD_INVOCATION_ID=abc", "+", "_PID=1", "INVOCATION_ID=abc")

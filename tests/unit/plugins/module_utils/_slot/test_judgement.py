@@ -262,7 +262,7 @@ def test_hints(lines, hint):
             "device_lost",
             "reboot",
         ),
-        ("ur error UR_RESULT_ERROR_OUT_OF_RESOURCES", "out_of_resources", "max_num_seqs"),
+        ("ur error UR_RESULT_ERROR_OUT_OF_RESOURCES", "out_of_resources", "gpu_memory_utilization"),
         ("the estimated maximum model length is 114432. Try", "context_does_not_fit", "114432"),
         ("To serve at least one request with the models's max seq len (118000)", "context_does_not_fit", "Lower"),
         ("ImportError: x.so: undefined symbol: _ZN5torch7Library4_defE", "kernels_abi", "vllm-xpu-kernels"),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.kernel import card_faults
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.journal import WATCHDOG, Attempt
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.liveness import (
@@ -20,7 +21,6 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.liveness im
     Rung,
     Sample,
     Verdict,
-    card_faults,
     due,
     judge,
     kept,

@@ -14,6 +14,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import systemd
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.symptoms import SYMPTOMS, diagnose
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import DEFAULT
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import quarantine
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Mode, UnitState
 from unit.plugins.module_utils._slot.calls import host, recover, switch
@@ -187,3 +188,99 @@ def test_all_lines_of_a_message_are_read(monkeypatch):
     match = diagnose(lines)
     assert match is not None
     assert match.symptom.id == "device_lost"
+
+
+INVOCATION, UNIT = "1" * 32, "b70-slot-main-a.service"
+COREDUMP = "fc2e22bc6ee647b6b90729ab34a250b1"
+TRUSTED = {"_SYSTEMD_UNIT": UNIT, "_SYSTEMD_INVOCATION_ID": INVOCATION}
+# Entries as journald stores them. The fields that begin with _ are its own, and nobody else can write them.
+JOURNAL = [
+    {"MESSAGE": "INFO of the engine", "_PID": "4711", **TRUSTED},
+    # A container: with the log driver passthrough its process writes itself, with journald conmon writes for it.
+    {
+        "MESSAGE": "INFO of a container",
+        "_PID": "4712",
+        "_SYSTEMD_CGROUP": f"/system.slice/{UNIT}/libpod-payload-1",
+        **TRUSTED,
+    },
+    {"MESSAGE": "INFO by conmon", "_PID": "4713", "_COMM": "conmon", "CONTAINER_NAME": "b70-slot-main-a", **TRUSTED},
+    {"MESSAGE": f"{UNIT}: Main process exited", "_PID": "1", "_UID": "0", "UNIT": UNIT, "INVOCATION_ID": INVOCATION},
+    {
+        "MESSAGE": "Process 4711 (vllm) of user 997 dumped core.",
+        "_PID": "99",
+        "_UID": "0",
+        "MESSAGE_ID": COREDUMP,
+        "COREDUMP_UNIT": UNIT,
+        "COREDUMP_PID": "4711",
+    },
+    # The core dump of another start of the same unit.
+    {
+        "MESSAGE": "Process 12 (vllm) of user 997 dumped core.",
+        "_PID": "98",
+        "_UID": "0",
+        "MESSAGE_ID": COREDUMP,
+        "COREDUMP_UNIT": UNIT,
+        "COREDUMP_PID": "12",
+    },
+    # What a user of this host can write, as `logger --journald` does.
+    {
+        "MESSAGE": LOST,
+        "_PID": "666",
+        "_UID": "1000",
+        "INVOCATION_ID": INVOCATION,
+        "UNIT": UNIT,
+        "SYSLOG_IDENTIFIER": "vllm",
+    },
+    {
+        "MESSAGE": LOST,
+        "_PID": "666",
+        "_UID": "1000",
+        "MESSAGE_ID": COREDUMP,
+        "COREDUMP_UNIT": UNIT,
+        "COREDUMP_PID": "4711",
+    },
+    {
+        "MESSAGE": LOST,
+        "_PID": "666",
+        "_UID": "1000",
+        "OBJECT_SYSTEMD_UNIT": UNIT,
+        "OBJECT_SYSTEMD_INVOCATION_ID": INVOCATION,
+    },
+    {"MESSAGE": LOST, "_PID": "667", "_SYSTEMD_UNIT": "user@1000.service", "INVOCATION_ID": INVOCATION},
+]
+
+
+def selected(argv):
+    """The entries that journalctl selects: terms of one field are alternatives, of several hold together, + is or."""
+    groups = [{}]
+    for word in argv[1:]:
+        if word == "+":
+            groups.append({})
+        elif not word.startswith("-"):
+            name, _equals, value = word.partition("=")
+            groups[-1].setdefault(name, set()).add(value)
+    return [
+        entry for entry in JOURNAL if any(all(entry.get(name) in group[name] for name in group) for group in groups)
+    ]
+
+
+def test_a_line_counts_only_if_journald_says_that_the_units_process_wrote_it(monkeypatch):
+    def done(argv, limit_s):
+        shown = [b"\n".join(f"{name}={value}".encode() for name, value in entry.items()) for entry in selected(argv)]
+        return subprocess.CompletedProcess(argv, 0, b"\n\n".join(shown), b"")
+
+    monkeypatch.setattr(systemd, "_done", done)
+    lines = systemd.Systemd().log(UnitState(UNIT, invocation_id=INVOCATION), 300)
+    assert lines == tuple(entry["MESSAGE"] for entry in JOURNAL[:5])
+    assert diagnose(lines, kind=DEFAULT).symptom.id == "engine_crashed"
+
+
+def test_without_a_start_journalctl_selects_the_unit_itself(monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        systemd, "_done", lambda argv, _limit: calls.append(argv) or subprocess.CompletedProcess(argv, 0, b"", b"")
+    )
+    systemd.Systemd().log(UnitState(UNIT), 300)
+    # Its own match of a unit trusts fields of journald alone.
+    assert [word for word in calls[0] if not word.startswith("--")] == ["journalctl"]
+    assert f"--unit={UNIT}" in calls[0]

@@ -129,7 +129,7 @@ def test_what_b70ctl_says_of_it(fake_host):
     code, text = b70ctl(fake_host, "status")
     assert code == command.DONE
     assert "QUARANTINE since 2026-06-07T09:00:" in text
-    assert f"device_lost in the log of b: {LOST}\n" in text
+    assert f"device_lost with b: {LOST}\n" in text
     assert "QUARANTINE" in b70ctl(fake_host, "list")[1]
     assert json.loads(b70ctl(fake_host, "status", "--json")[1])["quarantine"]["symptom"] == "device_lost"
 
