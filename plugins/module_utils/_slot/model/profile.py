@@ -10,7 +10,7 @@ here; what may be missing is what an earlier version of this collection did not 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -68,6 +68,10 @@ class CanaryCase:
     texts: what a model gets that writes no text; then there is no prompt. dimension, unit_norm: of its vectors.
     labels, one_label: of its classes. audio: what a model gets that writes down speech. tool: the function whose
     call is judged in place of a text. schema: what the answer is to be built after.
+
+    messages: the conversation before the prompt, as the API has it. Each of its questions is asked too, and its answer
+    must be the one that follows. sampling: temperature, top_p and top_k in place of greedy decoding. stream: every
+    second repeat is streamed.
     """
 
     name: str
@@ -85,6 +89,9 @@ class CanaryCase:
     tool: Mapping[str, Any] | None = None
     schema: Mapping[str, Any] | None = None
     audio: Mapping[str, Any] | str | None = None
+    messages: tuple[Mapping[str, str], ...] = ()
+    sampling: Mapping[str, Any] | None = None
+    stream: bool = False
 
 
 @dataclass(frozen=True)
@@ -368,7 +375,29 @@ def _case(data: Any, where: str, index: int) -> CanaryCase:
         tool=_tool(read),
         schema=read.get("schema", Mapping, None),
         audio=heard,
+        messages=_messages(read, where, index),
+        sampling=read.get("sampling", Mapping, None),
+        stream=read.get("stream", bool, False),
     )
+
+
+def _messages(read: _Reader, where: str, index: int) -> tuple[Mapping[str, str], ...]:
+    rows = [
+        _Reader(row, where, f"canary.cases[{index}].messages[{number}]")
+        for number, row in enumerate(read.get("messages", list, []))
+    ]
+    found = tuple({key: row.get(key, str) for key in ("role", "content")} for row in rows)
+    if problem := conversation(message["role"] for message in found):
+        raise read.fault("messages", problem)
+    return found
+
+
+def conversation(roles: Iterable[str]) -> str:
+    """Why these are not the roles of a conversation that another question can follow, or ""."""
+    told = list(roles)
+    asked = told[1:] if told[:1] == ["system"] else told
+    right = asked == ["user", "assistant"] * (len(asked) // 2)
+    return "" if right else f"has the roles {', '.join(told)}; each question (user) needs its answer (assistant)"
 
 
 def _tool(read: _Reader) -> Mapping[str, Any] | None:
