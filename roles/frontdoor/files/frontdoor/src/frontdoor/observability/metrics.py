@@ -272,7 +272,7 @@ _COUNTED = {
         "slot",
         "Time to an event stream's first bytes, by slot, without the wait for a permit.",
     ),
-    "watched_streams_total": ("streams", "model", "Event streams that were looked at for degenerate output."),
+    "watched_streams_total": ("streams", "model", "Answers that were looked at for degenerate output."),
     "degenerate_streams_total": ("signs", "model", "Those of them that showed a sign of a broken engine."),
     "key_tokens_total": ("tokens", "key", "Tokens by API key, where the engine reported usage."),
     "queue_wait_seconds": ("queue_wait", "", "Wait for a permit, of those who waited."),
