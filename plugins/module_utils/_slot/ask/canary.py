@@ -215,6 +215,13 @@ def first_token_payload(profile: Profile, *, logprobs: bool) -> dict[str, Any]:
     return body
 
 
+def known_question(profile: Profile) -> CanaryCase | None:
+    """The first case that is asked and answered in a few tokens; None where the model thinks first, or has no such."""
+    plain = (case for case in profile.canary.cases if case.compare == "exact" and case.prompt)
+    short = (case for case in plain if not (case.long or case.image or case.messages or case.sampling or case.schema))
+    return None if profile.engine.reasoning_room else next(short, None)
+
+
 def answer(
     reply: Reply, profile: Profile, case: CanaryCase | None = None, *, body: Mapping[str, Any] | None = None
 ) -> Answer:

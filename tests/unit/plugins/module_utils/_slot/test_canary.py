@@ -175,6 +175,19 @@ def test_repeats_ask_the_same_with_the_cache_empty_and_full_in_turn():
     assert canary.repeated(other, case(), 1, "s", follows=True)["cache_prompt"]
 
 
+def test_a_known_question_is_one_of_a_few_tokens():
+    def asked(**changes):
+        return canary.known_question(parse_profile(json.dumps(profile_data("a", **changes)), "x"))
+
+    short = {"name": "ok", "prompt": "say OK", "max_tokens": 8, "compare": "exact", "expected": "OK"}
+    long = {**short, "name": "far", "long": {"note": "Remember OK."}}
+    lax = {**short, "name": "lax", "compare": "contains"}
+    assert asked(canary__cases=[long, lax, short]).name == "ok"
+    assert asked(canary__cases=[long, lax]) is None
+    assert asked(canary__cases=[short], engine__reasoning={"how": "disabled"}).name == "ok"
+    assert asked(canary__cases=[short], engine__reasoning={"how": "separate"}) is None
+
+
 def test_every_second_repeat_of_a_case_that_streams_does():
     sent = [canary.repeated(PROFILE, case(stream=True), attempt, "s") for attempt in (1, 2, 3, 4)]
     assert [one["stream"] for one in sent] == [False, True, False, True]

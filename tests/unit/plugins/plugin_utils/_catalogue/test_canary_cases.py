@@ -255,4 +255,4 @@ def test_the_odds_in_the_docs_are_right():
     texts = sum(
         "image" not in case["name"] for case in load_catalogue()["gemma4-12b-it-int4-autoround-c8"]["canary"]["cases"]
     )
-    assert f"| the {texts} default cases, 3 repeats |" in DOC
+    assert f"| the {texts} default cases, 2 repeats |" in DOC
