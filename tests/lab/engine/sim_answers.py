@@ -89,7 +89,7 @@ def message_of(
 
 def deltas_of(message: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the message in the pieces in which a stream brings it: tokens, and a call a few characters at a time."""
-    deltas = [
+    deltas: list[dict[str, Any]] = [
         {key: token}
         for key in ("reasoning", "content")
         if message.get(key) is not None

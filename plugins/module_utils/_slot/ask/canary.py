@@ -357,8 +357,10 @@ def differing(results: Sequence[CanaryResult]) -> str:
     return f"the repeats answered differently: {'; '.join(seen[:3])}"
 
 
-def in_shape(result: CanaryResult, case: CanaryCase, body: Mapping[str, Any], turn: int = 1, of: int = 1) -> CanaryResult:
-    """The result of one request, with how it was asked where it failed. turn: its number in a conversation of so many."""
+def in_shape(
+    result: CanaryResult, case: CanaryCase, body: Mapping[str, Any], turn: int = 1, of: int = 1
+) -> CanaryResult:
+    """The result of one request; one that failed says how it was asked. turn: its number in a conversation."""
     words = [f"in turn {turn} of {of}"] if of > 1 else []
     words += [f"sampled at temperature {body['temperature']:g}"] if case.sampling else []
     words += ["in a stream"] if body["stream"] else []

@@ -238,7 +238,7 @@ SLOT_SHOWN = {
 # Of what the watchdog of a slot tells; a slot without one has no samples.
 WATCHED = {
     "engine_wedged": "Whether requests wait for the engine and nothing moves.",
-    "engine_verification_timestamp_seconds": "When the canary last ran to its end while nobody was served.",
+    "engine_verification_timestamp_seconds": "When the canary of what is served last ran to its end.",
     "engine_verification_failed": "Whether that canary failed.",
     "liveness_timestamp_seconds": "When the watchdog last looked.",
     "watchdog_actions_total": "Actions of the watchdog since it started.",
