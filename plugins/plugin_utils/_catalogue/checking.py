@@ -19,7 +19,6 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile imp
     NUMBERS,
     POOLING,
     Reasoning,
-    conversation,
 )
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.relay import is_private, parse_url
 
@@ -245,8 +244,12 @@ def _written(case: Mapping[str, Any], where: str, task: str) -> Iterator[Fault]:
         yield f"{where}.compare", "with a tool it is json: the arguments of its call"
     if "tool" in case and "schema" in case:
         yield f"{where}.schema", "is not read with a tool, which has parameters of its own"
-    if problem := conversation(message["role"] for message in case.get("messages") or ()):
-        yield f"{where}.messages", problem
+    roles = [message["role"] for message in case.get("messages") or ()]
+    if roles[roles[:1] == ["system"] :] != ["user", "assistant"] * (len(roles) // 2):
+        yield (
+            f"{where}.messages",
+            f"has the roles {', '.join(roles)}; each question (user) needs its answer (assistant)",
+        )
     for key in ("tool", "schema"):
         if key in case and case.get("messages"):
             yield f"{where}.messages", f"does not go with {key}: each of their questions is answered in words"

@@ -17,6 +17,7 @@ import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from ..kinds.table import kind_of
@@ -162,18 +163,18 @@ def payload(profile: Profile, case: CanaryCase) -> dict[str, Any]:
 
 def turns(case: CanaryCase) -> list[CanaryCase]:
     """The case once for each question of its conversation, with what was said before it; the last one is the case."""
-    pairs = [index for index, message in enumerate(case.messages) if message["role"] == "user"]
     earlier = (
         replace(
             case,
             messages=case.messages[:index],
-            prompt=case.messages[index]["content"],
+            prompt=question["content"],
             compare="exact",
-            expected=case.messages[index + 1]["content"],
+            expected=answer["content"],
             image=None,
             long=None,
         )
-        for index in pairs
+        for index, (question, answer) in enumerate(pairwise(case.messages))
+        if (question["role"], answer["role"]) == ("user", "assistant")
     )
     return [*earlier, case]
 

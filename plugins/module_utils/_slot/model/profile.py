@@ -10,7 +10,7 @@ here; what may be missing is what an earlier version of this collection did not 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -386,18 +386,7 @@ def _messages(read: _Reader, where: str, index: int) -> tuple[Mapping[str, str],
         _Reader(row, where, f"canary.cases[{index}].messages[{number}]")
         for number, row in enumerate(read.get("messages", list, []))
     ]
-    found = tuple({key: row.get(key, str) for key in ("role", "content")} for row in rows)
-    if problem := conversation(message["role"] for message in found):
-        raise read.fault("messages", problem)
-    return found
-
-
-def conversation(roles: Iterable[str]) -> str:
-    """Why these are not the roles of a conversation that another question can follow, or ""."""
-    told = list(roles)
-    asked = told[1:] if told[:1] == ["system"] else told
-    right = asked == ["user", "assistant"] * (len(asked) // 2)
-    return "" if right else f"has the roles {', '.join(told)}; each question (user) needs its answer (assistant)"
+    return tuple({key: row.get(key, str) for key in ("role", "content")} for row in rows)
 
 
 def _tool(read: _Reader) -> Mapping[str, Any] | None:
