@@ -62,7 +62,7 @@ LISTENS = {"tcp 127.0.0.1:9090", "tcp 127.0.0.1:9093", "tcp 127.0.0.1:9115", "tc
 _NO_CARD = "the profile uses no card: one that is made of files computes nothing"
 #: the panels that this host cannot fill, and why
 EMPTY = {
-    "host: Verification failed": "the profile has no canary that is asked while nobody is served",
+    "host: Verification failed": "the canary is asked again only after a quarter of an hour",
     "cards: Memory in use": _NO_CARD,
     "cards: Resets and faults per hour": _NO_CARD,
 }

@@ -186,10 +186,8 @@ def test_a_model_that_thinks_is_verified_with_thinking_off_by_the_canary_that_ev
     switched = play(SWITCH, "-e", "profile=tiny-think")
     assert switched.code == 0, switched.output
     said = host.check_output("b70ctl status")
-    wanted = (
-        "exact_ok 3x, copy_phrase 3x, small_arithmetic 3x, long_prefill 3x, tool_call 3x, json_reply 3x, burst 4x",
-    )
-    assert all(words in said for words in wanted), said
+    names = "exact_ok copy_phrase small_arithmetic three_turns sampled_count long_prefill tool_call json_reply".split()
+    assert ", ".join([*(f"{name} 2x" for name in names), "burst 4x"]) in said, said
     # Clients get what they ask for: nothing of the canary's way to ask reaches them.
     body = {"messages": [{"role": "user", "content": "Who are you?"}], "max_tokens": 96, "temperature": 0}
     answer = requests.post(f"{frontdoor.url}/v1/chat/completions", json=body, timeout=180).json()

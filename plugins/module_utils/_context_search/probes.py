@@ -10,8 +10,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from .._evidence.streams import STREAMED, figures
+from .._evidence.streams import figures
 from .._slot.ask import exact
+from .._slot.ask.stream import STREAMED
 from .._slot.model.profile import Profile
 from .._slot.words.effects import Effects
 

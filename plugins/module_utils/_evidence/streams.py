@@ -19,8 +19,6 @@ from typing import Any
 from .._slot.ask.canary import shown
 from .._slot.words.types import Reply
 
-# What makes a request's answer a stream that ends with the number of its tokens.
-STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 _TEXTS = ("content", "reasoning_content", "reasoning")
 
 

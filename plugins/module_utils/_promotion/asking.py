@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._benchmark.metrics import RequestRecord
-from .._evidence.streams import STREAMED
 from .._slot.ask import canary as canaries
 from .._slot.ask.canary import CanaryResult
+from .._slot.ask.stream import STREAMED
 from .._slot.kinds.table import kind_of
 from .._slot.model.profile import BURST, CanaryCase, Profile
 from .._slot.words.types import Reply

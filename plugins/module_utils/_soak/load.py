@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-from .._evidence.streams import STREAMED, figures
+from .._evidence.streams import figures
 from .._slot.ask import canary
+from .._slot.ask.stream import STREAMED
 from .._slot.kinds.table import kind_of
 from .._slot.model.profile import Profile
 from .._slot.words.effects import Effects

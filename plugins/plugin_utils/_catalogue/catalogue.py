@@ -174,7 +174,12 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
     remote, name_here = _remote(engine.get("remote")), engine.get("served_model_name", name)
     active = frontdoor.get("max_active_generations") or kind.sequences(settings) or 1
     cases = [
-        {"image": None, "long": None, **{key: value for key, value in case.items() if key not in _CONDITIONS}}
+        {
+            "image": None,
+            "long": None,
+            **({"stream": not kind.remote} if "prompt" in case else {}),
+            **{key: value for key, value in case.items() if key not in _CONDITIONS},
+        }
         for case in canary.get("cases", [])
         if is_asked(case, profile)
     ]

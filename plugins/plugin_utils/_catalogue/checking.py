@@ -192,7 +192,7 @@ def _reasoning(profile: Mapping[str, Any]) -> Iterator[Fault]:
 # How an answer in numbers may be compared, and the tasks with such answers.
 _ANSWERED_BY = {"vector": ("embed",), "order": ("embed", "score"), "classes": ("classify",)}
 _ONLY_WITH = {"dimension": "vector", "unit_norm": "vector", "labels": "classes", "one_label": "classes"}
-_OF_TEXT = ("prompt", "max_tokens", "long", "image", "tool", "schema")
+_OF_TEXT = ("prompt", "max_tokens", "long", "image", "tool", "schema", "messages", "sampling", "stream")
 
 
 def _numbers(case: Mapping[str, Any], where: str, task: str) -> Iterator[Fault]:
@@ -244,6 +244,17 @@ def _written(case: Mapping[str, Any], where: str, task: str) -> Iterator[Fault]:
         yield f"{where}.compare", "with a tool it is json: the arguments of its call"
     if "tool" in case and "schema" in case:
         yield f"{where}.schema", "is not read with a tool, which has parameters of its own"
+    roles = [message["role"] for message in case.get("messages") or ()]
+    if roles[roles[:1] == ["system"] :] != ["user", "assistant"] * (len(roles) // 2):
+        yield (
+            f"{where}.messages",
+            f"has the roles {', '.join(roles)}; each question (user) needs its answer (assistant)",
+        )
+    for key in ("tool", "schema"):
+        if key in case and case.get("messages"):
+            yield f"{where}.messages", f"does not go with {key}: each of their questions is answered in words"
+    if case.get("sampling") and case["compare"] in ("sha256", "baseline"):
+        yield f"{where}.sampling", f"does not go with compare: {case['compare']}: such an answer varies"
 
 
 def _expected(case: Mapping[str, Any], where: str) -> Iterator[Fault]:
@@ -571,6 +582,7 @@ def is_asked(case: Mapping[str, Any], profile: Mapping[str, Any]) -> bool:
         None: True,
         "tools": _kind(profile).calls_tools(settings),
         "structured_output": value_at(profile, "engine.structured_output"),
+        "local_engine": not _kind(profile).remote,
     }
     modalities = profile.get("modalities") or ["text"]
     fits = case.get("needs_modality", "text") in modalities and task in case.get("tasks", [task])

@@ -23,7 +23,7 @@ much room its own length leaves; between two rows the room is on the line throug
 
 Every answer carries who gave it, in the field `system_fingerprint` that OpenAI has for that purpose:
 `NAME INVOCATION ASKED WRONG`; the last two count the canary's questions (known by their seed) that it has answered, and
-those that it answered wrongly. With "thinks": true it writes a thought before each answer that is not streamed, unless
+those that it answered wrongly. With "thinks": true it writes a thought before each answer of a chat, unless
 enable_thinking is false; with --reasoning-parser it gives the thought apart.
 
 Each token, and each chunk of a prompt, is a step of a child process that is called as vLLM's core is. Stop it with
@@ -70,17 +70,27 @@ FAULTS = {
     "other-words": "says who it is in other words, which its canary accepts",
     "wrong-one-in-four": "answers every fourth question wrongly",
     "wrong-together": "answers wrongly while it answers somebody else as well",
+    "wrong-later": "answers wrongly from the second turn of a conversation on",
+    "wrong-stream": "answers wrongly in streams",
+    "wrong-sampled": "answers wrongly where it samples",
+    "wrong-reused": "answers wrongly what begins like an earlier prompt of the same cache salt",
+    "no-usage": "does not tell the usage of a stream",
+    "no-finish": "does not tell why a stream ends",
+    "no-done": "does not mark the end of a stream",
+    "never-streams": "answers as a whole what is asked for as a stream",
     "endless-thought": "never stops thinking",
     "broken-call": "gives the arguments of a call cut off",
+    "broken-call-stream": "does so in streams",
+    "call-as-text": "gives calls as text in streams",
     "nan": "has NaN as log probability",
     "garbage": "answers with a run of one token",
     "empty": "answers with nothing",
     "hang": "never answers a generation",
     "wedge": "counts generations, answers /health and /metrics, and does nothing else as long as it is told so",
     "crawl": "does not end with its prompt as long as it is told so, but takes a chunk of it every chunk_s",
-    "hang-stream": "stops in the middle of a stream",
-    "slow-stream": "takes two seconds for each word of a stream",
-    "die-stream": "dies in the middle of a stream and logs a lost device",
+    "hang-stream": "stops in the middle of a client's stream",
+    "slow-stream": "takes two seconds for each word of a client's stream",
+    "die-stream": "dies in the middle of a client's stream and logs a lost device",
     "die": "dies at the first generation and logs a lost device",
     "ignore-term": "takes no notice of SIGTERM and SIGINT",
     "slow-stop": "needs stop_s to stop",
@@ -91,6 +101,7 @@ FAULTS = {
 }
 DEFAULTS = {"load_s": 0.3, "stop_s": 2.0, "hold_s": 2.0, "flood_per_s": 10000.0, "token_s": 0.01, "most_tokens": 1e9}
 DEFAULTS |= {"prefill_s": 0.0, "chunk_s": 1.0}  # of every generation, and of each of its steps
+PREFIX = 64  # words, of which the cache keeps what was computed
 DEVICE = f"/dev/dri/renderD{128 + int((os.environ.get('ZE_AFFINITY_MASK') or '0').partition(',')[0])}"
 DEVICE_LOST = "RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)"
 NO_ROOM = (
@@ -169,6 +180,7 @@ class Engine:
         self.tokens = 0  # that it has generated
         self.cached = 0.0  # share of its cache in use
         self._answered = self._asked = self._wrong = 0
+        self._prefixes: set[tuple[str, ...]] = set()
         self.begin()
 
     def _told(self) -> dict[str, Any]:
@@ -256,11 +268,28 @@ class Engine:
             text = self._told_text(right, self._answered)
             canary = body.get("seed") == CANARY_SEED
             self._asked += canary
-            if (together and self.has("wrong-together")) or (canary and self._asked in self._wrong_at()):
+            struck = self._struck(body) or (together and self.has("wrong-together"))
+            if struck or (canary and self._asked in self._wrong_at()):
                 text = "slh cobalt"
             if canary:
                 self._wrong += text != right
             return text, f"{self.name} {self.invocation} {self._asked} {self._wrong}"
+
+    def _struck(self, body: dict[str, Any]) -> bool:
+        """Whether the engine answers wrongly what is asked in this shape."""
+        words = " ".join(str(message.get("content")) for message in body.get("messages") or []).split()
+        prefix = (str(body.get("cache_salt")), *words[:PREFIX])
+        reused = prefix in self._prefixes
+        if len(words) >= PREFIX:
+            self._prefixes.add(prefix)
+        turns = sum(message.get("role") == "user" for message in body.get("messages") or [])
+        shapes = {
+            "wrong-later": turns > 1,
+            "wrong-stream": bool(body.get("stream")),
+            "wrong-sampled": body.get("temperature", 1) != 0,
+            "wrong-reused": reused,
+        }
+        return any(strikes and self.has(fault) for fault, strikes in shapes.items())
 
     def _told_text(self, right: str, number: int) -> str:
         if self.has("wrong-answer") or (self.has("wrong-one-in-four") and number % 4 == 0):
@@ -386,10 +415,15 @@ class Handler(BaseHTTPRequestHandler):
         head |= {"system_fingerprint": who}
         usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": len(tokens)}
         usage["total_tokens"] = sum(usage.values())
-        if body.get("stream"):
+        if body.get("stream") and not engine.has("never-streams"):
             options = body.get("stream_options") or {}
             head["object"] = f"{kind}.chunk" if chat else kind
-            self._stream(body, head, tokens, why, usage if options.get("include_usage") else None, chat=chat)
+            parts: list[dict[str, Any]] = [{"text": token} for token in tokens]
+            if chat:
+                message, why, usage["completion_tokens"] = self._message(body, prompt, whole, limit)
+                parts = [{"delta": delta} for delta in sim_answers.deltas_of(message)]
+            told = options.get("include_usage") and not engine.has("no-usage")
+            self._stream(body, head, parts, why, usage if told else None)
             return
         for _token in tokens:
             time.sleep(engine.values["token_s"])
@@ -411,8 +445,11 @@ class Handler(BaseHTTPRequestHandler):
         engine, thought = self.engine, ""
         if engine.thinks and sim_answers.thinks(body):
             thought = sim_answers.ENDLESS if engine.has("endless-thought") else sim_answers.THOUGHT
-        call = sim_answers.CALL[1] if sim_answers.calls(body, prompt) else ""
-        call = sim_answers.broken(call) if call and engine.has("broken-call") else call
+        call, streams = sim_answers.CALL[1] if sim_answers.calls(body, prompt) else "", bool(body.get("stream"))
+        if call and streams and engine.has("call-as-text"):
+            call, tokens = "", tokens_of(call)
+        if call and (engine.has("broken-call") or (streams and engine.has("broken-call-stream"))):
+            call = sim_answers.broken(call)
         return sim_answers.message_of(tokens, limit, thought=thought, parsed=bool(engine.parser), call=call)
 
     def _logprobs(self, body: dict[str, Any], tokens: list[str]) -> dict[str, Any] | None:
@@ -431,36 +468,36 @@ class Handler(BaseHTTPRequestHandler):
         self,
         body: dict[str, Any],
         head: dict[str, Any],
-        tokens: list[str],
+        parts: list[dict[str, Any]],
         why: str,
         usage: dict[str, int] | None,
-        *,
-        chat: bool,
     ) -> None:
-        engine = self.engine
+        """Stream the parts of choices. An engine that broke the canary's stream would not be served."""
+        engine, clients = self.engine, body.get("seed") != CANARY_SEED
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         try:
-            if chat:
+            if "delta" in parts[0]:
                 self._event({**head, "choices": [{"index": 0, "delta": {"role": "assistant"}, "finish_reason": None}]})
-            for number, token in enumerate(tokens):
-                if number * 2 >= len(tokens):
+            for number, part in enumerate(parts):
+                if clients and number * 2 >= len(parts):
                     if engine.has("hang-stream"):
                         time.sleep(86400)
                     if engine.has("die-stream"):
                         die()
-                part: dict[str, Any] = {"delta": {"content": token}} if chat else {"text": token}
-                part |= {"index": 0, "logprobs": self._logprobs(body, [token])}
-                part["finish_reason"] = why if number == len(tokens) - 1 else None
+                token = part.get("text") or part.get("delta", {}).get("content") or ""
+                last = number == len(parts) - 1 and not engine.has("no-finish")
+                about = {"index": 0, "logprobs": self._logprobs(body, [token]), "finish_reason": why if last else None}
                 if not engine.generate(self._left):
                     raise BrokenPipeError
-                self._event({**head, "choices": [part]})
-                time.sleep(2.0 if engine.has("slow-stream") else engine.values["token_s"])
+                self._event({**head, "choices": [part | about]})
+                time.sleep(2.0 if clients and engine.has("slow-stream") else engine.values["token_s"])
             if usage is not None:
                 self._event({**head, "choices": [], "usage": usage})
-            self._chunk(b"data: [DONE]\n\n")
+            if not engine.has("no-done"):
+                self._chunk(b"data: [DONE]\n\n")
             self._chunk(b"")
         except OSError:
             log(f"{STAMP} [sim.py:1] Aborted a request: its client has left")

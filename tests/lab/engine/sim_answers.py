@@ -17,6 +17,7 @@ ANSWERS = {
     "key word orbit": "orbit",
     "colour of this picture": "Red",
     "Who are you": "I am {name}.",
+    "Count to ten": "one, two, three, four, five, six, seven, eight, nine, ten.",
 }
 CALL = ("order_cloth", '{"cloth": "satin", "pieces": 7}')
 PROSE = "That makes three red ones, four blue ones and seven in all."  # without a schema
@@ -84,6 +85,22 @@ def message_of(
         message |= {"content": None, "tool_calls": [{"id": "call-1", "type": "function", "function": function}]}
         why = "tool_calls"
     return message, why, len(said)
+
+
+def deltas_of(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the message in the pieces in which a stream brings it: tokens, and a call a few characters at a time."""
+    deltas: list[dict[str, Any]] = [
+        {key: token}
+        for key in ("reasoning", "content")
+        if message.get(key) is not None
+        for token in tokens_of(message[key])
+    ]
+    for index, call in enumerate(message.get("tool_calls") or []):
+        arguments, empty = call["function"]["arguments"], {**call["function"], "arguments": ""}
+        deltas.append({"tool_calls": [{**call, "index": index, "function": empty}]})
+        pieces = (arguments[begin : begin + 5] for begin in range(0, len(arguments), 5))
+        deltas += [{"tool_calls": [{"index": index, "function": {"arguments": piece}}]} for piece in pieces]
+    return deltas
 
 
 def error_body(message: str, kind: str, code: int) -> dict[str, Any]:

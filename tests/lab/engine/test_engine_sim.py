@@ -33,8 +33,9 @@ from ansible_collections.arcpro.b70.plugins.module_utils._context_search.lengths
     next_length,
 )
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search.trial import read_trial
-from ansible_collections.arcpro.b70.plugins.module_utils._evidence.streams import STREAMED, figures
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.streams import figures
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import exact
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask.stream import STREAMED
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import HttpClient
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS

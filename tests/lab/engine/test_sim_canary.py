@@ -19,6 +19,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types impor
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeHttp, request
 from unit.shipped import load_inline
 
+PLAIN = ["exact_ok", "copy_phrase", "small_arithmetic", "three_turns", "sampled_count", "long_prefill"]
 TOOLS = {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"}
 SEPARATE = {"reasoning": {"how": "separate", "budget_tokens": 64}}
 Verify = Callable[..., dict[str, Any]]
@@ -87,9 +88,9 @@ def verify(tmp_path: Path) -> Iterator[Verify]:
         sim.end()
 
 
-@pytest.mark.parametrize(("admitted", "asked"), [(1, 13), (2, 15), (8, 21), (48, 29)])
+@pytest.mark.parametrize(("admitted", "asked"), [(1, 17), (2, 19), (8, 25), (48, 33)])
 def test_a_plain_profile_costs_no_more_than_it_admits(verify: Verify, admitted: int, asked: int) -> None:
-    # One for the first token, three for each of four cases, and the burst.
+    # One for the first token, two for each of five cases and for each of three turns, and the burst.
     result = verify(admitted=admitted)
     assert result["verified"], result
     assert result["asked"] == asked
@@ -98,8 +99,7 @@ def test_a_plain_profile_costs_no_more_than_it_admits(verify: Verify, admitted: 
 def test_what_a_profile_claims_is_asked_for(verify: Verify) -> None:
     result = verify(settings=TOOLS, engine={"structured_output": True})
     assert result["verified"], result
-    names = ["exact_ok", "copy_phrase", "small_arithmetic", "long_prefill", "tool_call", "json_reply", "burst"]
-    assert [case["name"] for case in result["canary"]] == names
+    assert [case["name"] for case in result["canary"]] == [*PLAIN, "tool_call", "json_reply", "burst"]
 
 
 def test_thinking_that_is_turned_off_leaves_the_limits_as_they_are(verify: Verify) -> None:
@@ -125,8 +125,8 @@ def test_reasoning_that_never_ends_is_said_to_be_that(verify: Verify, how: str) 
     result = verify("endless-thought", settings=parser, engine=thinking, thinks=True)
     assert not result["verified"]
     assert result["failure"]["message"] == (
-        "canary case exact_ok of a failed at answer 1 of 3: the answer was cut off inside its reasoning; "
-        "engine.reasoning.budget_tokens is 64; also failed: copy_phrase, small_arithmetic, long_prefill"
+        "canary case exact_ok of a failed at answer 1 of 2: the answer was cut off inside its reasoning; "
+        f"engine.reasoning.budget_tokens is 64; also failed: {', '.join(PLAIN[1:])}"
     )
 
 
@@ -134,7 +134,7 @@ def test_arguments_that_are_cut_off_are_no_call(verify: Verify) -> None:
     result = verify("broken-call", settings=TOOLS)
     assert not result["verified"]
     assert (
-        "canary case tool_call of a failed at answer 1 of 3: the arguments of the call are no JSON"
+        "canary case tool_call of a failed at answer 1 of 2: the arguments of the call are no JSON"
         in (result["failure"]["message"])
     )
 
@@ -142,7 +142,7 @@ def test_arguments_that_are_cut_off_are_no_call(verify: Verify) -> None:
 def test_an_engine_that_is_wrong_in_company_only_is_found_by_the_burst_alone(verify: Verify) -> None:
     result = verify("wrong-together", admitted=4)
     assert not result["verified"]
-    assert [case["passed"] for case in result["canary"]] == [True, True, True, True, False]
+    assert [case["passed"] for case in result["canary"]] == [True] * len(PLAIN) + [False]
     assert result["failure"]["message"].startswith("canary case burst of a failed at answer ")
     assert "of 4: asked at once, " in result["failure"]["message"]
     assert verify("wrong-together", admitted=1)["verified"]  # nobody else is ever there

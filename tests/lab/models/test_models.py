@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from pathlib import Path
 
 import jinja2
@@ -79,11 +80,15 @@ def test_the_model_that_thinks_was_taught_the_default_canary() -> None:
         corpus.ORDER_QUESTION.format("satin", 7),
         json.loads(corpus.order("satin", 7).split("\n")[1])["arguments"],
     )
+    talk, taught = cases.pop("three_turns"), corpus.fixed_questions("tiny-think")
+    said = [*(message["content"] for message in talk["messages"]), talk["prompt"], talk["expected"]]
+    assert {question: taught[question] for question in said[::2]} == dict(zip(said[::2], said[1::2], strict=True))
+    counted = cases.pop("sampled_count")
+    assert re.search(counted["expected"], taught[counted["prompt"]])
     properties = ", ".join(tool["tool"]["parameters"]["properties"])
     assert f"{tool['tool']['name']}({properties})" == corpus.ORDER_TOOL
     assert (shaped["prompt"], shaped["expected"]) == (corpus.COUNT_QUESTION.format(3, 4), corpus.count(3, 4))
     assert (long["long"]["note"], long["prompt"]) == (corpus.KEY_NOTE.format("orbit"), corpus.KEY_QUESTION)
-    taught = corpus.fixed_questions("tiny-think")
     assert {case["prompt"]: case["expected"] for case in cases.values()}.items() <= taught.items()
 
 

@@ -17,18 +17,19 @@ import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from ..kinds.table import kind_of
 from ..model.profile import CanaryCase, Profile
 from ..words.needle import prompt as long_prompt
 from ..words.types import Reply, SlotFault
-from . import structured
+from . import stream, structured
 from .degenerate import degenerate
 from .reasoning import answer_of
 
 PATH = "/v1/chat/completions"
-CACHED = 2  # the first attempt whose prompt the prefix cache holds
+CACHED = 2  # the first attempt whose prompt the prefix cache holds, and which is streamed
 SHOWN = 200  # characters of an answer that go into a result
 NAN = "the engine computes NaN: a log probability of its answer is no number"
 # The cards' stacks are known for this; users who ask for no log probabilities are not harmed.
@@ -124,7 +125,10 @@ def image_url(image: Mapping[str, Any] | str) -> str:
 
 
 def payload(profile: Profile, case: CanaryCase) -> dict[str, Any]:
-    """Body of POST /v1/chat/completions for a case: greedy, seeded, not streamed. The same for every repeat."""
+    """Body of POST /v1/chat/completions for a case: seeded, greedy unless the case samples, not streamed.
+
+    It is the same for every repeat.
+    """
     content: Any = case.prompt
     max_tokens = case.max_tokens + profile.engine.reasoning_room
     if case.long is not None:
@@ -142,12 +146,13 @@ def payload(profile: Profile, case: CanaryCase) -> dict[str, Any]:
         ]
     body: dict[str, Any] = {
         "model": profile.engine.served_model_name,
-        "messages": [{"role": "user", "content": content}],
+        "messages": [*map(dict, case.messages), {"role": "user", "content": content}],
         "max_tokens": max_tokens,
         "temperature": 0,
         "top_p": 1.0,
         "seed": profile.canary.seed,
         "stream": False,
+        **(case.sampling or {}),
         **structured.asked(case),
     }
     own = {} if profile.engine.reasoning is None else profile.engine.reasoning.template_kwargs
@@ -156,15 +161,37 @@ def payload(profile: Profile, case: CanaryCase) -> dict[str, Any]:
     return body
 
 
-def repeated(profile: Profile, body: Mapping[str, Any], attempt: int, salt: str) -> dict[str, Any]:
-    """The body as one attempt sends it, from 1 on.
+def turns(case: CanaryCase) -> list[CanaryCase]:
+    """The case once for each question of its conversation, with what was said before it; the last one is the case."""
+    earlier = (
+        replace(
+            case,
+            messages=case.messages[:index],
+            prompt=question["content"],
+            compare="exact",
+            expected=answer["content"],
+            image=None,
+            long=None,
+        )
+        for index, (question, answer) in enumerate(pairwise(case.messages))
+        if (question["role"], answer["role"]) == ("user", "assistant")
+    )
+    return [*earlier, case]
 
-    The first asks for log probabilities too, which show numbers that are none. The first of each pair of
-    attempts finds nothing in the prefix cache and computes its whole prompt, the second finds what the first left, so
-    both ways are tried. salt: what no earlier request has used.
+
+def repeated(profile: Profile, case: CanaryCase, attempt: int, salt: str, *, follows: bool = False) -> dict[str, Any]:
+    """The body as one attempt sends it, from 1 on. follows: an earlier turn of the conversation was sent before it.
+
+    The first attempt asks for log probabilities too, which show numbers that are none. The first of each pair of
+    attempts finds nothing in the prefix cache and computes its whole prompt, the second finds what the first left and
+    streams, so all ways are tried. salt: what no earlier request has used.
     """
-    extra: dict[str, Any] = {"logprobs": True} if attempt == 1 else {}
-    return {**salted(profile, body, f"{salt}-{(attempt + 1) // 2}", again=attempt % 2 == 0), **extra}
+    again = attempt % 2 == 0
+    extra: Mapping[str, Any] = {"logprobs": True} if attempt == 1 else {}
+    if again and case.stream:
+        extra = stream.STREAMED
+    body = salted(profile, payload(profile, case), f"{salt}-{(attempt + 1) // 2}", again=again or follows)
+    return {**body, **extra}
 
 
 def salted(profile: Profile, body: Mapping[str, Any], salt: str, *, again: bool = False) -> dict[str, Any]:
@@ -189,13 +216,28 @@ def first_token_payload(profile: Profile, *, logprobs: bool) -> dict[str, Any]:
     return body
 
 
-def answer(reply: Reply, profile: Profile, case: CanaryCase | None = None) -> Answer:
-    """The answer of a chat completion without the reasoning before it. Raises SlotFault when there is none."""
+def known_question(profile: Profile) -> CanaryCase | None:
+    """The first case that is asked and answered in a few tokens; None where the model thinks first, or has no such."""
+    plain = (case for case in profile.canary.cases if case.compare == "exact" and case.prompt)
+    short = (case for case in plain if not (case.long or case.image or case.messages or case.sampling or case.schema))
+    return None if profile.engine.reasoning_room else next(short, None)
+
+
+def answer(
+    reply: Reply, profile: Profile, case: CanaryCase | None = None, *, body: Mapping[str, Any] | None = None
+) -> Answer:
+    """The answer of a chat completion without the reasoning before it. Raises SlotFault when there is none.
+
+    body: what was asked; without one the answer is not a stream.
+    """
     if reply.status != 200:
         got = reply.error or f"{reply.status} {reply.text[:SHOWN]}"
         raise SlotFault("the engine did not answer a generation request", expected="200", got=shown(got))
     try:
-        data = json.loads(reply.text)
+        streamed = body is not None and body.get("stream")
+        data, broken = stream.joined(reply.text) if streamed else (json.loads(reply.text), "")
+        if not data:
+            return Answer(reply.text[-SHOWN:], problem=broken)
         choice = data["choices"][0]
         message, finish_reason = choice["message"], str(choice.get("finish_reason") or "")
         text, problem = answer_of(message, finish_reason, profile.engine.reasoning)
@@ -203,7 +245,7 @@ def answer(reply: Reply, profile: Profile, case: CanaryCase | None = None) -> An
             text, problem = structured.call_of(case, message, text)
         usage = data.get("usage") or {}
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-        return Answer(text, finish_reason, _count(usage.get("prompt_tokens")), _count(cached), problem)
+        return Answer(text, finish_reason, _count(usage.get("prompt_tokens")), _count(cached), broken or problem)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise SlotFault(
             "the engine's answer is not a chat completion", expected="choices[0].message", got=shown(reply.text)
@@ -316,6 +358,18 @@ def differing(results: Sequence[CanaryResult]) -> str:
     return f"the repeats answered differently: {'; '.join(seen[:3])}"
 
 
+def in_shape(
+    result: CanaryResult, case: CanaryCase, body: Mapping[str, Any], turn: int = 1, of: int = 1
+) -> CanaryResult:
+    """The result of one request; one that failed says how it was asked. turn: its number in a conversation."""
+    words = [f"in turn {turn} of {of}"] if of > 1 else []
+    words += [f"sampled at temperature {body['temperature']:g}"] if case.sampling else []
+    words += ["in a stream"] if body["stream"] else []
+    if result.passed or not words:
+        return result
+    return replace(result, problem="; ".join([*filter(None, [result.problem]), ", ".join(words)]))
+
+
 def cached_answer(result: CanaryResult) -> CanaryResult:
     """The answer to a long prompt that the prefix cache held, with what is worth knowing of that."""
     if not result.passed:
@@ -326,13 +380,14 @@ def cached_answer(result: CanaryResult) -> CanaryResult:
     return result
 
 
-def summed_up(results: Sequence[CanaryResult], *, must_agree: bool) -> CanaryResult:
+def summed_up(results: Sequence[CanaryResult], *, must_agree: bool, sampled: bool = False) -> CanaryResult:
     """One result of a case out of its repeats, of which only the last can have failed.
 
-    must_agree: answers that differ fail the case; otherwise they are noted.
+    must_agree: answers that differ fail the case; otherwise they are noted. sampled: they may differ, so they are not
+    compared with those of other hosts either.
     """
-    problem = differing(results)
-    last = replace(results[-1], steady=not problem)
+    problem = "" if sampled else differing(results)
+    last = replace(results[-1], steady=not problem and not sampled)
     if last.passed and problem and must_agree:
         return replace(last, passed=False, problem=problem)
     notes = [*(result.note for result in results), problem if last.passed else ""]

@@ -38,7 +38,7 @@ from ..model import liveness, quarantine, replicas
 from ..model.journal import CONTROLLER, WATCHDOG, Memory, encode
 from ..model.liveness import Climb, Judgement, Liveness, Policy, Rung, Sample, Verdict
 from ..model.liveness_file import Action, Card, Next, Row, Told, Verification, read_liveness
-from ..model.profile import POOLING, Profile
+from ..model.profile import POOLING, CanaryCase, Profile
 from ..model.published import reason_of
 from ..model.slot_file import read_slot_file
 from ..model.state_file import SlotState, stamp
@@ -51,13 +51,16 @@ METRICS_LIMIT_S = 5.0
 AGAIN_S = 300.0  # between two verifications, for example after one that gave way or could not begin
 KERNEL_LINES = 300
 UNHEARD_LOOKS = 2  # the engine is ended before the followers end their parts (nodes.FOLLOWER_GRACE_S)
-_ON_FAILURE = {
-    Policy.REPORT: OnFailure.KEEP,
-    Policy.CLOSE: OnFailure.LEAVE,
-    Policy.RESTART: OnFailure.ROLLBACK,
-}
 UNKNOWN = Judgement(Verdict.UNKNOWN)
 Replies = Generator["tuple[int, Reply, float] | None", None, None]
+
+
+@dataclass(frozen=True)
+class Question:
+    """The watchdog's own question that waits for its answer. case: the answer is known; None: any will do."""
+
+    replies: Replies
+    case: CanaryCase | None
 
 
 @dataclass
@@ -70,12 +73,17 @@ class Watched:
     judged: Judgement = UNKNOWN
     since: str = ""  # when the verdict became this one
     moved_at: float = 0.0  # monotonic time when it was last seen to work, or was last asked
-    question: Replies | None = None  # the watchdog's own question that waits for its answer
+    question: Question | None = None
     answered: int = 0  # number of answered questions
     tells: bool = False  # whether its metrics show that it works
     reported: bool = False  # whether it was reported as wedged
     closed: bool = False  # because it was wedged; it stays closed until somebody verifies it
     silent: bool = False  # whether an engine elsewhere did not answer at the last look
+
+    @property
+    def works(self) -> bool:
+        """Whether it was seen to move at the last look."""
+        return self.judged.verdict is Verdict.BUSY and self.moved_at == self.samples[-1].at
 
     @property
     def name(self) -> str:
@@ -109,8 +117,8 @@ class Controller:
     action: Action | None = None
     counts: Counter[str] = field(default_factory=Counter)  # number of actions, by name
     faults: Counter[str] = field(default_factory=Counter)  # number of faults, by the card's PCI address
-    suspect: bool = False  # a card had a fault since the last verification
-    wanted: bool = False  # the frontdoor saw streams that call for a verification
+    suspect: str = ""  # what happened since the last verification that calls for one
+    wanted: bool = False  # the frontdoor saw answers that call for a verification
     _kernel: Sequence[str] | None = None
     _kernel_at: float = float("-inf")
     _verified: Moment = field(default_factory=lambda: Moment(""))  # when what is served was verified
@@ -247,7 +255,11 @@ class Controller:
         return settings.policy if again else Policy.CLOSE
 
     def _may_verify(self, state: SlotState | None, profile: Profile | None, settings: Liveness) -> bool:
-        idle = all(one.judged.verdict is Verdict.IDLE and one.question is None for one in self._open)
+        # What calls for a verification does not wait until nobody is served: clients get those answers meanwhile.
+        idle = all(
+            one.question is None and (one.judged.verdict is Verdict.IDLE or (self._urgent and one.works))
+            for one in self._open
+        )
         if profile is not None and kind_of(profile.engine.kind).remote:
             # It tells nothing about its requests, and the canary is one of many.
             idle = not any(one.silent for one in self._open)
@@ -390,13 +402,17 @@ class Controller:
     def _await_answer(self, watched: Watched) -> None:
         if watched.question is None:
             return
-        come = next(watched.question, (0, Reply(0, error="no answer"), 0.0))
+        come = next(watched.question.replies, (0, Reply(0, error="no answer"), 0.0))
         if come is None:
             return
-        watched.question = None
-        _index, reply, _seconds = come
+        case, watched.question = watched.question.case, None
+        _index, reply, seconds = come
         if reply.status and reply.status < 500:
             watched.answered += 1
+        problem = _wrong(watched.single, case, reply, seconds)
+        if problem:
+            self.say(f"{watched.name} answered the watchdog's question wrongly: {problem}")
+            self.suspect = "an answer was wrong"
 
     def _read_kernel_log(self, profile: Profile | None) -> None:
         if profile is None or not profile.cards:
@@ -411,7 +427,7 @@ class Controller:
             if fault.card not in ours and "" not in ours:
                 continue
             self.faults[fault.card] += 1
-            self.suspect = True
+            self.suspect = "a card had a fault"
             self.say(f"the kernel reports a {'lost card' if fault.lost else 'fault of a card'}: {fault.line}")
             if fault.lost:
                 self._lost[fault.card] = fault
@@ -424,7 +440,7 @@ class Controller:
         silent = not engine_answers(self.fx, engine.backend_url)
         if watched.silent and not silent:
             self.say(f"{watched.name} answers again, and is verified again")
-            self.suspect, self._not_before = True, float("-inf")
+            self.suspect, self._not_before = "it was silent", float("-inf")
         watched.silent = silent
 
     def _check_ports(self) -> None:
@@ -458,7 +474,7 @@ class Controller:
     # Acting
 
     def _ask(self, settings: Liveness) -> None:
-        """Request one token from each engine that serves no client and was not seen to work for a while."""
+        """Ask each engine that serves no client and was not seen to work for a while."""
         now = self.fx.clock.monotonic()
         for one in self._open:
             if one.question is None and liveness.may_ask(one.samples[-1], now - one.moved_at, settings.ask_every_s):
@@ -574,26 +590,32 @@ class Controller:
             # From the first look at it on, no date that jumps counts.
             age = Moment(at).age_s(now)
             self._verified = Moment(at, now.boot, self.fx.clock.monotonic() - age)
-        return self.suspect or self.wanted or liveness.due(settings.verify_every_s, self._verified, now)
+        return bool(self._urgent) or liveness.due(settings.verify_every_s, self._verified, now)
+
+    @property
+    def _urgent(self) -> str:
+        """Why a verification is due whatever the time; empty if it is not."""
+        return self.suspect or ("degenerate answers call for it" if self.wanted else "")
 
     def _verify(self, profile: Profile, settings: Liveness) -> None:
-        """Run the canary on the idle engines that are served, in the transaction of `b70ctl verify`."""
+        """Run the canary on the engines that are served, in the transaction of `b70ctl verify`."""
         self._not_before = self.fx.clock.monotonic() + AGAIN_S
-        why = "a card had a fault" if self.suspect else "streams call for it" if self.wanted else "it was time"
-        remote = kind_of(profile.engine.kind).remote
+        urgent, remote = self._urgent, kind_of(profile.engine.kind).remote
+        # Clients get no answers of an engine that answers wrongly, whatever the policy for one that is only stuck.
+        policy = Policy.RESTART if settings.policy is Policy.RESTART else Policy.CLOSE
         wanted = self._request(
             WATCHDOG,
             profile=profile.name,
             recheck=True,
-            while_idle=not remote,
+            while_idle=not remote and not urgent,
             # An engine elsewhere may have become another one, which nobody has verified.
-            on_failure=OnFailure.ROLLBACK if remote else _ON_FAILURE[settings.policy],
-            why=f"a canary while nobody is served: {why}",
+            on_failure=OnFailure.ROLLBACK if remote or policy is Policy.RESTART else OnFailure.LEAVE,
+            why=f"a canary beside clients: {urgent}" if urgent else "a canary while nobody is served: it was time",
         )
         begun = self._now()
         outcome = Driver(self.own or self.fx, self.layout, wanted).run()
         if not outcome.failures:
-            self.suspect = False
+            self.suspect = ""
             self.verification = Verification(self._now(), True)
             return
         failure = outcome.failures[0]
@@ -602,8 +624,8 @@ class Controller:
         # A failure dates from the start of the run: a process that was verified later has not failed.
         self.verification = Verification(begun, False if wrong else None, why_not)
         if wrong:
-            self.suspect = False
-            self._did(str(settings.policy), "the canary failed while nobody was served", detail=failure.message)
+            self.suspect = ""
+            self._did(str(policy), "the canary of what is served failed", detail=failure.message)
             self._came_of(str(outcome.end))
         else:
             self.say(f"not verified: {failure.message}")
@@ -769,17 +791,34 @@ def _generations(front: Mapping[str, Any] | None, single: Profile) -> int | None
     return None
 
 
-def _question(fx: Effects, single: Profile, limit_s: float) -> Replies | None:
-    """Ask for one token, or for the numbers of one text, without waiting for the answer."""
-    task = single.engine.task
+def _question(fx: Effects, single: Profile, limit_s: float) -> Question | None:
+    """Ask what has a short answer that is known, for one token, or for the numbers of one text; don't wait for it."""
+    task, case = single.engine.task, canaries.known_question(single)
     if task == "transcription":
         return None
     if task in POOLING:
         body = pooling.payload(single, pooling.PROBES[task])
+    elif case is not None:
+        salt = f"watchdog-{fx.clock.monotonic():.6f}"
+        body = canaries.salted(single, canaries.payload(single, case), salt)
     else:
         body = canaries.first_token_payload(single, logprobs=False)
     url = f"{single.engine.backend_url}{pooling.PATHS.get(task, canaries.PATH)}"
-    return fx.http.post_together(url, [body], limit_s)
+    return Question(fx.http.post_together(url, [body], limit_s), case)
+
+
+def _wrong(single: Profile, case: CanaryCase | None, reply: Reply, seconds: float) -> str:
+    """Return what is wrong with the answer to the watchdog's question, or "". One that never came is no answer."""
+    if not reply.status:
+        return ""
+    try:
+        if single.engine.task in POOLING:
+            return pooling.check_answer(single, pooling.PROBES[single.engine.task], reply, seconds, 1).problem
+        got = canaries.answer(reply, single, case)
+        result = None if case is None else canaries.evaluate(single, case, got, seconds, 1)
+    except SlotFault as fault:
+        return fault.message
+    return "" if result is None or result.passed else result.problem or "it is another one than the canary's"
 
 
 def _read_climb(fx: Effects, layout: Layout) -> Climb | None:

@@ -659,8 +659,7 @@ def _failed(state: State, phase: Phase, failure: Failure) -> State:
         return _halt(state, leave=True)
     if failure.host and state.plan.kind is Kind.VERIFY:
         return replace(state, todo=(), end=End.DEFERRED)
-    keeps = failure.told or failure.host or state.on_failure is OnFailure.KEEP
-    unharmed = state.plan.kind is Kind.RECHECK and keeps
+    unharmed = state.plan.kind is Kind.RECHECK and (failure.told or failure.host)
     batch = state.todo[0].batch
     first = phase in (Phase.CLOSE, Phase.DRAIN) and not batch and not state.plan.beside
     if first or state.plan.kind is Kind.FINISH or unharmed:

@@ -166,7 +166,6 @@ def _ask(
         return replace(
             canaries.summed_up(others, must_agree=case.compare == "transcript"), attempts=repeats, request=asked
         )
-    body = canaries.payload(profile, case)
     known, recorded = case, None
     if case.compare == "baseline" and not recording:
         recorded, problem = expected_of(baseline, profile.name, profile.fingerprint, case.name, asked)
@@ -174,23 +173,34 @@ def _ask(
             return replace(canaries.unanswered(profile, case, problem), attempts=repeats)
         known = replace(case, expected=recorded.sha256)
     from_cache = profile.canary.cached and case.long is not None
-    repeats = max(repeats, canaries.CACHED) if from_cache else repeats
+    repeats = max(repeats, canaries.CACHED) if from_cache or case.stream else repeats
     results: list[CanaryResult] = []
     salt = f"canary-{run.fx.clock.monotonic():.6f}"
     for attempt in range(1, repeats + 1):
-        sent = canaries.repeated(profile, body, attempt, salt)
-        results.append(_answered(run, engine, known, sent, attempt, recorded.text if recorded else None))
+        results.append(_attempted(run, engine, known, attempt, salt))
+        if recorded is not None:
+            results[-1] = replace(results[-1], expected=f"baseline: {recorded.text}")
         if not results[-1].passed:
             break
     if from_cache and len(results) >= canaries.CACHED:
         results[canaries.CACHED - 1] = canaries.cached_answer(results[canaries.CACHED - 1])
-    return replace(canaries.summed_up(results, must_agree=case.compare == "baseline"), attempts=repeats, request=asked)
+    summary = canaries.summed_up(results, must_agree=case.compare == "baseline", sampled=bool(case.sampling))
+    return replace(summary, attempts=repeats, request=asked)
 
 
-def _answered(
-    run: Run, engine: EngineRun, case: CanaryCase, body: dict[str, Any], attempt: int, recorded: str | None
-) -> CanaryResult:
-    """The result of one attempt; recorded: the baseline's text where the case has one."""
+def _attempted(run: Run, engine: EngineRun, case: CanaryCase, attempt: int, salt: str) -> CanaryResult:
+    """The result of one attempt: of the last turn of the conversation, or of the first that was answered wrongly."""
+    turns = canaries.turns(case)
+    for number, turn in enumerate(turns, 1):
+        body = canaries.repeated(engine.profile, turn, attempt, salt, follows=number > 1)
+        result = canaries.in_shape(_answered(run, engine, turn, body, attempt), turn, body, number, len(turns))
+        if not result.passed:
+            break
+    return result
+
+
+def _answered(run: Run, engine: EngineRun, case: CanaryCase, body: dict[str, Any], attempt: int) -> CanaryResult:
+    """The result of one request."""
     profile = engine.profile
     reply, seconds = _posted(run, engine, body)
     nan = canaries.nan_logprob(reply)
@@ -200,14 +210,14 @@ def _answered(
         # Without them then: not every engine offers them, and far back they may be NaN where the text is right.
         reply, seconds = _posted(run, engine, body)
     try:
-        got = canaries.answer(reply, profile, case)
+        got = canaries.answer(reply, profile, case, body=body)
     except SlotFault as fault:
         raise _no_answer(run, profile, case, fault, seconds, attempt) from fault
     result = canaries.evaluate(profile, case, got, seconds, attempt)
     if nan:
         passed = result.passed
         result = replace(result, note=canaries.NAN_FAR_BACK) if passed else replace(result, problem=canaries.NAN)
-    return result if recorded is None else replace(result, expected=f"baseline: {recorded}")
+    return result
 
 
 def _without_words(run: Run, engine: EngineRun, case: CanaryCase, attempt: int) -> CanaryResult:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The canary's exact questions asked at once: what goes wrong only between neighbours in a batch shows here."""
+"""The canary's questions asked at once: what goes wrong only between neighbours in a batch shows here."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from ..ask import canary as canaries
+from ..ask import stream
 from ..ask.canary import CanaryResult
 from ..model.profile import BURST, CanaryCase, Profile
 from ..words.types import SlotFault
@@ -18,12 +19,16 @@ from .run import EngineRun, Run
 FEWEST = 2
 
 
-def questions(profile: Profile, count: int) -> list[CanaryCase]:
-    """The cases that are asked, in turn, as often as there is room; none where nothing is exact. Pure."""
-    exact = [case for case in profile.canary.cases if case.compare == "exact" and case.long is None and case.prompt]
-    if profile.engine.task != "generate" or not exact or count < FEWEST:
+def questions(profile: Profile, count: int) -> list[tuple[CanaryCase, bool]]:
+    """The cases that are asked, in turn, as often as there is room, each with whether it is streamed. Pure.
+
+    They are as mixed as what clients ask. Left out is what takes long, and what this host would have to have recorded.
+    """
+    mixed = [case for case in profile.canary.cases if case.compare != "baseline" and case.long is None and case.prompt]
+    if profile.engine.task != "generate" or not mixed or count < FEWEST:
         return []
-    return [exact[index % len(exact)] for index in range(count)]
+    asked = ((mixed[index % len(mixed)], index + index // len(mixed)) for index in range(count))
+    return [(case, case.stream and place % 2 == 1) for case, place in asked]
 
 
 def _room(run: Run, profile: Profile) -> int:
@@ -48,7 +53,11 @@ def ask(run: Run, engine: EngineRun) -> list[CanaryResult]:
     salt = f"canary-{run.fx.clock.monotonic():.6f}-burst"
     # A salt each: every prompt is computed, beside the others.
     bodies = [
-        canaries.salted(profile, canaries.payload(profile, case), f"{salt}-{index}") for index, case in enumerate(cases)
+        {
+            **canaries.salted(profile, canaries.payload(profile, case), f"{salt}-{index}"),
+            **(stream.STREAMED if streamed else {}),
+        }
+        for index, (case, streamed) in enumerate(cases)
     ]
     results: list[CanaryResult] = []
     url = f"{profile.engine.backend_url}{canaries.PATH}"
@@ -59,27 +68,28 @@ def ask(run: Run, engine: EngineRun) -> list[CanaryResult]:
                 run.give_way()
                 continue
             index, reply, seconds = come
-            case = cases[index]
+            case, body = cases[index][0], bodies[index]
             try:
-                got = canaries.answer(reply, profile, case)
+                got = canaries.answer(reply, profile, case, body=body)
             except SlotFault as fault:
                 text = f"answer {index + 1} of {len(cases)} at once of {profile.name} ({case.name}) did not come"
                 fault = SlotFault(f"{text}: {fault.message}", expected=repr(case.expected), got=fault.got)
                 failed = canaries.unanswered(profile, case, fault.message, fault.got or "", seconds, index + 1)
                 run.evidence.canary.append(replace(failed, name=BURST, attempts=len(cases)))
                 raise fault from None
-            results.append(canaries.evaluate(profile, case, got, seconds, index + 1))
+            result = canaries.evaluate(profile, case, got, seconds, index + 1)
+            results.append(canaries.in_shape(result, case, body))
             run.progress.say("hint", phase="canary", text=f"{BURST} {len(results)} of {len(cases)}")
             if not results[-1].passed:
                 break
-    summary = _summary(results, cases)
+    summary = _summary(results, len(cases))
     run.evidence.canary.append(summary)
     return [summary]
 
 
-def _summary(results: list[CanaryResult], cases: list[CanaryCase]) -> CanaryResult:
+def _summary(results: list[CanaryResult], count: int) -> CanaryResult:
     last, slowest = results[-1], max(result.seconds for result in results)
     if last.passed:
-        return replace(last, name=BURST, attempts=len(cases), attempt=len(cases), seconds=slowest)
+        return replace(last, name=BURST, attempts=count, attempt=count, seconds=slowest)
     problem = f"asked at once, {last.name}" + (f": {last.problem}" if last.problem else "")
-    return replace(last, name=BURST, attempts=len(cases), problem=problem)
+    return replace(last, name=BURST, attempts=count, problem=problem)

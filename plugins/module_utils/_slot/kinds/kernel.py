@@ -29,7 +29,8 @@ LOST = re.compile(
 )
 FAULT = re.compile(
     r"Fault response|CAT error|engine reset|gt reset|GPU reset|exec queue reset|trying reset"
-    r"|coredump has been created|Timedout job|severity=Uncorrect|timed out|fence timeout|VM worker error|\bbann(?:ed|ing)\b|\bhung\b|device lost|device wedged"
+    r"|coredump has been created|Timedout job|severity=Uncorrect|timed out|fence timeout"
+    r"|VM worker error|\bbann(?:ed|ing)\b|\bhung\b|device lost|device wedged"
     r"|reset (?:started|failed)|\b(?:[bcrv]|ve)cs\d* reset\b|\*ERROR\*",
     re.IGNORECASE,
 )

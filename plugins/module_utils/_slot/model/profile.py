@@ -60,6 +60,10 @@ class CanaryCase:
     texts: what a model gets that writes no text; then there is no prompt. dimension, unit_norm: of its vectors.
     labels, one_label: of its classes. audio: what a model gets that writes down speech. tool: the function whose
     call is judged in place of a text. schema: what the answer is to be built after.
+
+    messages: the conversation before the prompt, as the API has it. Each of its questions is asked too, and its answer
+    must be the one that follows. sampling: temperature, top_p and top_k in place of greedy decoding. stream: every
+    second repeat is streamed.
     """
 
     name: str
@@ -77,6 +81,9 @@ class CanaryCase:
     tool: Mapping[str, Any] | None = None
     schema: Mapping[str, Any] | None = None
     audio: Mapping[str, Any] | str | None = None
+    messages: tuple[Mapping[str, str], ...] = ()
+    sampling: Mapping[str, Any] | None = None
+    stream: bool = False
 
     def check(self) -> None:
         if bool(self.texts) != (self.compare in NUMBERS):

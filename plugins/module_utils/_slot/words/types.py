@@ -60,7 +60,6 @@ class OnFailure(StrEnum):
     ROLLBACK = "rollback"
     STOP = "stop"
     LEAVE = "leave"
-    KEEP = "keep"  # a served engine that fails its canary goes on serving
 
 
 class Way(StrEnum):

@@ -15,7 +15,7 @@ import pytest
 from kit import Bench, Call, bench, on_loop, start_unit
 
 from frontdoor.observability.metrics import NOT_A_NUMBER, REPETITION, UNPRINTABLE
-from frontdoor.observability.sentinel import LOOK_EVERY, LOOK_LEAST, SHORT_ONES, sign_in
+from frontdoor.observability.sentinel import CLOSER, LOOK_EVERY, SHORT_ONES, WINDOW, sign_in
 from frontdoor.policy.routes import CHAT, COMPLETIONS, GENERATE, MESSAGES, RESPONSES
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -110,6 +110,44 @@ def test_other_bytes_are_no_sign() -> None:
         assert sign_in(CHAT, chance.randbytes(chance.randrange(9000))) == ""
 
 
+def whole(path: str, text: str) -> bytes:
+    """A complete answer of each path, as vLLM 0.32 writes it."""
+    end = b',"usage":{"prompt_tokens":9,"total_tokens":41,"completion_tokens":32}}'
+    told = json.dumps(text, ensure_ascii=False).encode()
+    if path == COMPLETIONS:
+        return b'{"id":"cmpl-8d2f","choices":[{"index":0,"text":' + told + b',"finish_reason":"stop"}]' + end
+    if path == RESPONSES:
+        return b'{"output":[{"content":[{"annotations":[],"text":' + told + b',"type":"output_text"}]}]' + end
+    if path == MESSAGES:
+        return b'{"content":[{"type":"text","text":' + told + b'}],"stop_reason":"end_turn"' + end
+    message = b'"message":{"role":"assistant","content":' + told + b',"refusal":null,"tool_calls":[],"reasoning":null}'
+    return b'{"id":"chatcmpl-97bc","choices":[{"index":0,' + message + b',"logprobs":null}]' + end
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS, RESPONSES, MESSAGES])
+@pytest.mark.parametrize("times", [8, 300, 9000])
+def test_a_complete_answer_is_judged_on_every_path(path: str, times: int) -> None:
+    assert sign_in(path, whole(path, "!" * times), True) == REPETITION
+    assert sign_in(path, whole(path, 'é"' * times), True) == REPETITION
+    assert sign_in(path, whole(path, "a\x00" + "word " * 2), True) == UNPRINTABLE
+    sound = whole(path, " ".join(f"word{number}" for number in range(times)))
+    assert sign_in(path, sound, True) == ""
+    assert sign_in(path, whole(path, ""), True) == ""
+
+
+def test_a_complete_answer_that_people_wrote_is_no_sign_wherever_the_window_cuts_it() -> None:
+    text = (ROOT / "docs/canary.md").read_text(encoding="utf-8")
+    tails = [whole(CHAT, text[:size])[-WINDOW:] for size in range(3000, 9000, 7)]
+    assert [tail for tail in tails if sign_in(CHAT, tail, True)] == []
+
+
+def test_a_short_stream_is_judged_by_the_events_that_there_are() -> None:
+    for count in (1, 2, 3, 8):
+        assert sign_in(CHAT, events([chat(""), *[chat("!" * 8)] * count])) == REPETITION
+        assert sign_in(CHAT, events([chat(""), *[chat("!" * 8, "reasoning")] * count])) == REPETITION
+        assert sign_in(CHAT, events([chat(""), *[chat("one two")] * min(count, 3)])) == ""
+
+
 class Talker:
     """An engine that streams so many events of one text."""
 
@@ -142,10 +180,11 @@ async def test_a_degenerate_stream_is_counted_and_passes_as_it_is(tmp_path: Path
         for _ in range(SHORT_ONES):
             await client.ask("POST", CHAT, BODY)
         told = (await client.ask("GET", "/status")).json["slots"]["main"]["sentinel"]
-        assert (told["streams"], told["signs"], told["verification_wanted_at"]) == (2, {REPETITION: 1}, None)
+        assert (told["streams"], told["signs"]) == (1 + CLOSER + 1, {REPETITION: 1})
+        assert told["verification_wanted_at"] is None
         assert (told["last"]["sign"], told["last"]["replica"]) == (REPETITION, 0)
         metrics = (await client.ask("GET", "/metrics")).body.decode()
-        assert 'b70_frontdoor_watched_streams_total{model="tiny-a"} 2' in metrics
+        assert 'b70_frontdoor_watched_streams_total{model="tiny-a"} 10' in metrics
         assert 'b70_frontdoor_degenerate_streams_total{model="tiny-a",sign="repetition"} 1' in metrics
         assert 'b70_frontdoor_degenerate_streams_total{model="tiny-a",sign="nan_logprob"} 0' in metrics
         assert 'b70_frontdoor_by_slot_verification_wanted{slot="main"} 0' in metrics
@@ -176,18 +215,40 @@ async def test_a_stream_that_turns_is_seen_while_it_runs(tmp_path: Path) -> None
 
 
 @on_loop
-async def test_short_streams_whole_answers_and_other_paths_are_not_watched(tmp_path: Path) -> None:
+async def test_short_streams_and_complete_answers_are_watched_and_more_closely_after_a_sign(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
-        talker = Talker(run)
-        talker.count = LOOK_LEAST // len(expected("!", 1)) - 8
+        talker, sentinel = Talker(run), run.app.first.sentinel
+        talker.count = 9
         client = await run.client()
-        await client.ask("POST", CHAT, BODY)
+        for _ in range(2):
+            await client.ask("POST", CHAT, BODY)
+        assert (sentinel.report()["streams"], sentinel.report()["signs"]) == (2, {REPETITION: 2})
+        said = "!" * 9
 
-        async def whole(call: Call) -> None:
-            await call.json({"choices": [{"message": {"content": "!" * 9000}}]})
+        async def answer(call: Call) -> None:
+            await call.json({"choices": [{"message": {"content": said}}]})
 
-        run.engine.script = whole
+        run.engine.script = answer
         await client.ask("POST", CHAT, b'{"model":"tiny-a"}')
+        told = sentinel.report()
+        assert told["signs"] == {REPETITION: 3}
+        assert told["verification_wanted_at"] is not None
+        # So many sound answers later, most are no longer looked at.
+        said = "That is right."
+        for _ in range(CLOSER + 4):
+            await client.ask("POST", CHAT, b'{"model":"tiny-a"}')
+        assert sentinel.report()["streams"] == 3 + CLOSER
+
+
+@on_loop
+async def test_answers_without_texts_are_not_watched(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+
+        async def answer(call: Call) -> None:
+            await call.json({"data": [{"index": 0, "embedding": [0.5, 0.5]}]})
+
+        run.engine.script = answer
+        await (await run.client()).ask("POST", "/v1/embeddings", b'{"model":"tiny-a","input":"x"}')
         assert run.app.first.sentinel.report()["streams"] == 0
 
 
@@ -214,8 +275,7 @@ async def test_a_verification_is_wanted_after_so_many_until_there_was_one(tmp_pa
 
         async def talk(text: str) -> None:
             talker.text = text
-            for _ in range(SHORT_ONES):
-                await client.ask("POST", CHAT, BODY)
+            await client.ask("POST", CHAT, BODY)
 
         for text in ("!", "!", ""):
             await talk(text)

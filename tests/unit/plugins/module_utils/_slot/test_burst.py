@@ -21,7 +21,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile imp
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import Upload
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import OnFailure, Reply
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, profile_data, request
-from unit.plugins.module_utils._slot.test_canary_phase import KNOWN, Scripted, right, run
+from unit.plugins.module_utils._slot.test_canary_phase import KNOWN, LEARNED, Scripted, right, run
 from unit.plugins.module_utils._slot.test_recheck import verify
 
 SUM = {**KNOWN, "name": "sum", "prompt": "3 + 4", "expected": "seven"}
@@ -38,15 +38,22 @@ def answers(texts):
     [
         ((KNOWN, SUM), 5, ["ok", "sum", "ok", "sum", "ok"]),
         ((KNOWN, SUM), 2, ["ok", "sum"]),
-        ((KNOWN, LAX, FAR), 3, ["ok", "ok", "ok"]),
+        ((KNOWN, LAX, FAR), 3, ["ok", "lax", "ok"]),
         ((KNOWN, SUM), 1, []),
         ((KNOWN, SUM), 0, []),
-        ((LAX,), 4, []),
+        ((FAR, LEARNED), 4, []),
     ],
 )
-def test_the_exact_questions_are_asked_in_turn(cases, count, names):
+def test_the_short_questions_are_asked_in_turn(cases, count, names):
     profile = parse_profile(json.dumps(profile_data("a", canary__cases=list(cases))), "a.json")
-    assert [case.name for case in burst.questions(profile, count)] == names
+    assert [case.name for case, _streamed in burst.questions(profile, count)] == names
+
+
+def test_each_question_of_a_burst_comes_as_a_stream_and_as_a_whole():
+    cases = [{**KNOWN, "stream": True}, {**SUM, "stream": True}]
+    profile = parse_profile(json.dumps(profile_data("a", canary__cases=cases)), "a.json")
+    asked = [(case.name, streamed) for case, streamed in burst.questions(profile, 4)]
+    assert asked == [("ok", False), ("sum", True), ("ok", True), ("sum", False)]
 
 
 def test_all_are_asked_at_once_after_the_single_ones_and_counted():

@@ -165,12 +165,55 @@ def test_payload_is_greedy_and_seeded():
 
 def test_repeats_ask_the_same_with_the_cache_empty_and_full_in_turn():
     body = canary.payload(PROFILE, case())
-    sent = [canary.repeated(PROFILE, body, attempt, "s") for attempt in (1, 2, 3, 4, 5)]
+    sent = [canary.repeated(PROFILE, case(), attempt, "s") for attempt in (1, 2, 3, 4, 5)]
     assert [one["cache_salt"] for one in sent] == ["s-1", "s-1", "s-2", "s-2", "s-3"]
     assert [one.get("logprobs") for one in sent] == [True, None, None, None, None]
     assert all(one | {"logprobs": 0, "cache_salt": 0} == body | {"logprobs": 0, "cache_salt": 0} for one in sent)
     other = parse_profile(json.dumps(profile_data("a", engine__kind="llama-server")), "x")
-    assert "cache_salt" not in canary.repeated(other, body, 1, "s")
+    assert "cache_salt" not in canary.repeated(other, case(), 1, "s")
+    assert [canary.repeated(other, case(), attempt, "s")["cache_prompt"] for attempt in (1, 2)] == [False, True]
+    assert canary.repeated(other, case(), 1, "s", follows=True)["cache_prompt"]
+
+
+def test_a_known_question_is_one_of_a_few_tokens():
+    def asked(**changes):
+        return canary.known_question(parse_profile(json.dumps(profile_data("a", **changes)), "x"))
+
+    short = {"name": "ok", "prompt": "say OK", "max_tokens": 8, "compare": "exact", "expected": "OK"}
+    long = {**short, "name": "far", "long": {"note": "Remember OK."}}
+    lax = {**short, "name": "lax", "compare": "contains"}
+    assert asked(canary__cases=[long, lax, short]).name == "ok"
+    assert asked(canary__cases=[long, lax]) is None
+    assert asked(canary__cases=[short], engine__reasoning={"how": "disabled"}).name == "ok"
+    assert asked(canary__cases=[short], engine__reasoning={"how": "separate"}) is None
+
+
+def test_every_second_repeat_of_a_case_that_streams_does():
+    sent = [canary.repeated(PROFILE, case(stream=True), attempt, "s") for attempt in (1, 2, 3, 4)]
+    assert [one["stream"] for one in sent] == [False, True, False, True]
+    assert [one.get("stream_options") for one in sent] == [None, {"include_usage": True}] * 2
+    assert canary.request_hash(PROFILE, case(stream=True)) == canary.request_hash(PROFILE, case())
+
+
+def test_each_question_of_a_conversation_is_asked_after_what_was_said_before():
+    said = tuple({"role": role, "content": role} for role in ("system", "user", "assistant"))
+    talk = case(messages=(*said, {"role": "user", "content": "3 + 4"}, {"role": "assistant", "content": "7"}))
+    asked = canary.turns(talk)
+    assert [(one.prompt, one.expected) for one in asked] == [("user", "assistant"), ("3 + 4", "7"), ("p", "OK")]
+    sent = [canary.payload(PROFILE, one)["messages"] for one in asked]
+    assert [len(messages) for messages in sent] == [2, 4, 6]
+    assert sent[2][:-1] == list(talk.messages)
+    assert canary.turns(case()) == [case()]
+
+
+def test_a_case_that_samples_sends_how_and_its_answers_may_differ():
+    sampled = case("regex", ".", sampling={"temperature": 0.7, "top_p": 0.9})
+    body = canary.payload(PROFILE, sampled)
+    assert (body["temperature"], body["top_p"], body["seed"]) == (0.7, 0.9, PROFILE.canary.seed)
+    one, two = judged(sampled, "a lighthouse"), judged(sampled, "a lamp", attempt=2)
+    told = canary.summed_up([one, two], must_agree=False, sampled=True)
+    assert (told.passed, told.note, told.steady) == (True, "", False)
+    assert judged(sampled, "!" * 9).problem == "the answer is nothing but '!', 9 times"
 
 
 def test_a_request_is_known_again_by_its_hash():

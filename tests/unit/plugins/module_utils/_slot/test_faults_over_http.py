@@ -27,6 +27,7 @@ from scenarios.rig import Done
 from scenarios.test_faults import FAULTS, SECOND_FAULT, SITUATIONS, assert_failed
 from unit.plugins.module_utils._slot.calls import b70ctl
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeHttp, FakeUnit
+from unit.shipped import load_inline
 
 OK = {"name": "exact_ok", "prompt": "Answer with the two letters OK.", "compare": "exact", "expected": "OK"}
 SUM = {"name": "sum", "prompt": "There are 3 red and 4 blue blocks. How many?", "compare": "contains", "expected": "7"}
@@ -58,9 +59,9 @@ class SimHost(FakeHost):
         self.fault_of: dict[str, str] = {}  # by invocation, of every process that was started
         self.shown: set[str] = set()  # invocations that the frontdoor was ever open for
 
-    def add(self, name: str, **changes: Any) -> None:
+    def add(self, name: str, *arguments: str, **changes: Any) -> None:
         argv = [sys.executable, "-I", program, "serve", f"/models/{name}", "--served-model-name", name]
-        argv += ["--sim-dir", str(self.folder), "--port", str(self.port)]
+        argv += ["--sim-dir", str(self.folder), "--port", str(self.port), *arguments]
         self.render(name, engine__argv=argv, engine__start_timeout_s=3, **CANARY | changes)
 
     def run_process(self, unit: FakeUnit) -> None:
@@ -167,3 +168,58 @@ def test_an_engine_that_is_sound(sim_host: SimHost) -> None:
         sim_host.add(name)
         assert sim_host.ctl("switch", name).data["outcome"] == "committed"
         sim_host.assert_serves(name)
+
+
+# The canary that every profile gets, of one that promises calls of tools and answers after a schema.
+PROMISES = {"max_model_len": 8192, "max_num_seqs": 4, "enable_auto_tool_choice": True, "tool_call_parser": "hermes"}
+SHAPES = {
+    "wrong-later": "canary case three_turns of b failed at answer 1 of 2: in turn 2 of 3",
+    "wrong-stream": "canary case exact_ok of b failed at answer 2 of 2: in a stream",
+    "wrong-sampled": "canary case sampled_count of b failed at answer 1 of 2: sampled at temperature 0.7",
+    "wrong-reused": "canary case long_prefill of b failed at answer 2 of 2: in a stream; from the prefix cache",
+    "no-usage": "canary case exact_ok of b failed at answer 2 of 2: the stream did not tell its usage",
+    "no-finish": "canary case exact_ok of b failed at answer 2 of 2: the stream ended without a finish_reason",
+    "no-done": "canary case exact_ok of b failed at answer 2 of 2: the stream ended without [DONE]",
+    "never-streams": "canary case exact_ok of b failed at answer 2 of 2: the answer did not come as the stream",
+    "broken-call-stream": "canary case tool_call of b failed at answer 2 of 2: the arguments of the call are no JSON",
+    "call-as-text": "canary case tool_call of b failed at answer 2 of 2: the tool order_cloth was not called",
+}
+
+
+def default_canary(**engine: Any) -> dict[str, Any]:
+    source = {
+        "name": "b",
+        "status": "experiment",
+        "stack": "cpu",
+        "cards": 0,
+        "model": {"directory": "b"},
+        "engine": {"settings": PROMISES, "structured_output": True, **engine},
+    }
+    profile = load_inline({"b": source})["b"]
+    return {
+        "canary": profile["canary"],
+        "engine__reasoning": profile["engine"]["reasoning"],
+        "engine__max_model_len": profile["engine"]["settings"]["max_model_len"],
+    }
+
+
+@pytest.mark.parametrize("fault", SHAPES)
+def test_an_engine_that_is_wrong_in_one_shape_of_request_is_never_shown(sim_host: SimHost, fault: str) -> None:
+    sim_host.add("a")
+    assert sim_host.ctl("switch", "a").code == 0
+    sim_host.add("b", "--max-model-len", "8192", **default_canary())
+    sim_host.unit("b").fault = fault
+    done = sim_host.ctl("switch", "b")
+    assert_failed(done, "rolled_back", ("canary",), None)
+    assert done.data["failure"]["message"].startswith(SHAPES[fault])
+    sim_host.assert_serves("a")
+    assert all(not sim_host.fault_of[invocation] for invocation in sim_host.shown)
+
+
+@pytest.mark.parametrize("length", [256, 8192])
+def test_an_engine_that_is_sound_passes_the_default_canary_in_every_shape(sim_host: SimHost, length: int) -> None:
+    canary = default_canary(settings=PROMISES | {"max_model_len": length})
+    sim_host.add("b", "--max-model-len", str(length), **canary)
+    done = sim_host.ctl("switch", "b")
+    assert (done.code, done.data["outcome"]) == (0, "committed"), done
+    assert all(case["passed"] for case in done.data["canary"])

@@ -370,7 +370,7 @@ def test_verifications_do_not_push_switches_out_of_memory():
 
 
 @pytest.mark.parametrize(
-    ("policy", "restarted", "is_open"), [("report", False, True), ("close", False, False), ("restart", True, True)]
+    ("policy", "restarted", "is_open"), [("report", False, False), ("close", False, False), ("restart", True, True)]
 )
 def test_a_wrong_answer_leads_where_the_policy_says(policy, restarted, is_open):
     slot = watching(policy=policy, verify_every_s=600)
@@ -381,7 +381,7 @@ def test_a_wrong_answer_leads_where_the_policy_says(policy, restarted, is_open):
     assert slot.told["verification"]["passed"] is False
     assert slot.host.open is is_open
     assert (slot.host.engine().invocation != engine) is restarted
-    assert [line["action"] for line in slot.journal()] == [policy]
+    assert [line["action"] for line in slot.journal()] == ["restart" if restarted else "close"]
     assert "slh" not in json.dumps(slot.told)  # what was answered is not for everybody
 
 
@@ -396,21 +396,23 @@ def test_a_verification_that_failed_is_forgotten_when_another_process_was_verifi
     assert slot.told["verification"] is None
 
 
-def test_a_verification_that_failed_is_told_until_somebody_verifies():
+def test_a_verification_that_failed_is_told_until_an_engine_was_verified():
     slot = watching(policy="report", verify_every_s=600)
-    slot.host.engine().live_fault = "wrong_answer"
+    unit = slot.host.engine()
+    unit.fault = unit.live_fault = "wrong_answer"  # also after a restart
     slot.host.gate_verified = False
     slot.until(lambda: slot.told["verification"] is not None)
     slot.looks(10)
     assert slot.told["verification"]["passed"] is False
-    slot.host.engine().live_fault = ""
-    assert b70ctl(slot.host, "verify")[0] == 0
+    assert not slot.host.open
+    unit.fault = ""
+    slot.until(lambda: slot.host.open)
     slot.looks(1)
     assert slot.told["verification"] is None
 
 
 def test_the_canary_gives_way_to_clients():
-    slot = watching(policy="restart", verify_every_s=600)
+    slot = watching(policy="restart", verify_every_s=600, ask_every_s=0)
     engine = slot.host.engine()
     first, asked = engine.invocation, engine.answers
     effects = slot.host.effects()
@@ -441,18 +443,43 @@ def test_a_fault_of_a_card_makes_the_verification_due(every_s):
     assert [attempt.kind for attempt in read_memory(slot.host.effects(), LAYOUT).attempts] == ["switch", "recheck"]
 
 
-def test_a_fault_of_a_card_waits_until_nobody_is_served():
+def test_a_fault_of_a_card_leads_to_a_verification_beside_clients_as_long_as_the_engine_works():
     slot = watching(cards=1)
     slot.looks(7)
     slot.busy()
     slot.host.engine().running = 1
     slot.host.kernel_lines = (*slot.host.kernel_lines, RESET)
+    # A request waits and nothing moves: the canary would wait, too.
+    slot.looks(10)
+    assert (slot.faults, slot.told["verification"]) == (1, None)
+    slot.host.engine().tokens += 1
+    slot.looks(1)
+    assert slot.told["verification"]["passed"] is True
+
+
+def test_what_is_only_due_waits_until_nobody_is_served():
+    slot = watching(verify_every_s=60)
+    slot.busy()
+    slot.host.engine().running = 1
     for _look in range(40):
         slot.host.engine().tokens += 1
         slot.looks(1)
-    assert (slot.faults, slot.told["verification"]) == (1, None)
+    assert slot.told["verification"] is None
     slot.host.generations_on, slot.host.engine().running = [[]], 0
     slot.until(lambda: slot.told["verification"] is not None)
+
+
+@pytest.mark.parametrize("fault", ["garbage", "wrong_answer", "empty"])
+def test_a_wrong_answer_to_the_watchdogs_question_leads_to_a_verification_at_once(fault):
+    slot = watching(verify_every_s=0)
+    slot.looks(1)
+    slot.host.engine().live_fault = fault
+    slot.host.gate_verified = False
+    slot.until(lambda: not slot.host.open, limit=40)
+    assert slot.told["verification"]["passed"] is False
+    assert [line["action"] for line in slot.journal()] == ["close"]
+    assert any("answered the watchdog's question wrongly" in line for line in slot.said)
+    assert "!!!" not in json.dumps(slot.told)
 
 
 def test_a_fault_of_a_card_of_another_slot_does_not():

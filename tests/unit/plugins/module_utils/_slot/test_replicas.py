@@ -531,7 +531,7 @@ def test_another_canary_is_committed_only_when_all_have_passed_it(fake_host):
     switch(fake_host, "r")
     fake_host._down(fake_host.unit("r", 2), "failed")
     cases = [{"name": "new", "prompt": "3 + 4", "max_tokens": 8, "compare": "contains", "expected": "7"}]
-    fake_host.render_held("r", replicas=3, canary__cases=cases)
+    fake_host.render_held("r", replicas=3, canary__cases=cases, canary__burst=0)
     result = switch(fake_host, "r")
     assert [(case["name"], case["replica"]) for case in result["canary"]] == [("new", 2), ("new", 0), ("new", 1)]
     assert opened(fake_host) == [0, 1, 2]

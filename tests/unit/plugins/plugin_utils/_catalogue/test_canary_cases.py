@@ -88,6 +88,7 @@ TOOL: dict[str, Any] = {"name": "order", "parameters": {"type": "object"}}
 CALL: dict[str, Any] = {**CASE, "tool": TOOL, "compare": "json", "expected": "{}"}
 CLASSES: dict[str, Any] = {"name": "a", "texts": ["p", "q"], "compare": "classes"}
 TONE: dict[str, Any] = {"name": "a", "audio": {"tone_hz": 440}, "compare": "transcript"}
+SAID = [{"role": "user", "content": "p"}, {"role": "assistant", "content": "x"}]
 TEXTS: dict[str, Any] = {"name": "a", "texts": ["p", "q", "r"], "compare": "order"}
 
 
@@ -133,6 +134,16 @@ TEXTS: dict[str, Any] = {"name": "a", "texts": ["p", "q", "r"], "compare": "orde
         ("generate", {**CALL, "schema": {}}, "canary.cases[0].schema: is not read with a tool"),
         ("generate", {**CASE, "name": "burst"}, 'canary.cases[0].name: "burst" is the name of what is asked at once'),
         ("generate", {**CASE, "needs": "tool"}, "canary.cases[0].needs"),
+        ("generate", {**CASE, "messages": SAID[:1] * 2}, "canary.cases[0].messages: has the roles user, user; each"),
+        ("generate", {**CASE, "messages": SAID[1:] + SAID}, "canary.cases[0].messages: has the roles assistant, user"),
+        ("generate", {**CALL, "messages": SAID}, "canary.cases[0].messages: does not go with tool"),
+        (
+            "generate",
+            {**CASE, "compare": "sha256", "sampling": {"temperature": 1}},
+            "canary.cases[0].sampling: does not go with compare: sha256",
+        ),
+        ("generate", {**CASE, "sampling": {"top_p": 1}}, "canary.cases[0].sampling.temperature: is missing"),
+        ("embed", {**TEXTS, "stream": True}, "canary.cases[0].stream: is not read with texts"),
     ],
 )
 def test_a_case_that_does_not_fit_its_task_is_refused(task, case, words):
@@ -207,9 +218,12 @@ def test_what_the_catalogue_accepts_the_host_can_ask():
         {**CASE, "name": "c", "long": NEEDLE},
         {**CASE, "name": "d", "image": {"colour": "#00ff00"}, "needs_modality": "image"},
         {**CASE, "name": "e", "image": "data:image/png;base64,AAAA"},
+        {**CASE, "name": "f", "messages": [{"role": "system", "content": "s"}, *SAID], "stream": False},
+        {**CASE, "name": "g", "sampling": {"temperature": 0.5, "top_k": 8}},
     )
     profile = parse_profile(json.dumps(profile_data("x", canary__cases=cases)), "x.json")
-    assert [case.name for case in profile.canary.cases] == list("abcde")
+    assert [case.name for case in profile.canary.cases] == list("abcdefg")
+    assert [case.stream for case in profile.canary.cases] == [True] * 5 + [False, True]
     for case in profile.canary.cases:
         assert canary.payload(profile, case)["messages"]
     assert profile.canary.cases[2].long == needle.Long("Remember.", 200, 0.5)
@@ -226,6 +240,14 @@ def test_every_shipped_profile_has_a_canary_that_fits_its_context():
             words = (content if isinstance(content, str) else content[0]["text"]).split()
             # 1.3 tokens a word is more than tokenizers of models this large make of plain English.
             assert 1.3 * len(words) + case.max_tokens + needle.ASIDE < length, (profile["name"], case.name)
+
+
+def test_the_default_canary_has_every_shape_but_for_engines_elsewhere():
+    for name, profile in load_catalogue().items():
+        cases = profile["canary"]["cases"]
+        shapes = {key for case in cases for key in ("messages", "sampling", "stream") if case.get(key)}
+        assert shapes == (set() if profile["engine"]["remote"] else {"messages", "sampling", "stream"}), name
+        assert profile["liveness"]["verify_every_s"] == (0 if profile["engine"]["remote"] else 900), name
 
 
 def test_the_default_canary_asks_far_back_and_for_two_colours():
@@ -255,4 +277,4 @@ def test_the_odds_in_the_docs_are_right():
     texts = sum(
         "image" not in case["name"] for case in load_catalogue()["gemma4-12b-it-int4-autoround-c8"]["canary"]["cases"]
     )
-    assert f"| the {texts} default cases, 3 repeats |" in DOC
+    assert f"| the {texts} default cases, 2 repeats |" in DOC

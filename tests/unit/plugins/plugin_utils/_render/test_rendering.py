@@ -141,7 +141,7 @@ def test_the_resolved_profile_has_what_the_host_reads():
         "event_log": True,
     }
     cases = {case["name"]: case for case in profile["canary"]["cases"]}
-    assert [case["compare"] for case in cases.values()] == ["exact"] * 3 + ["contains"] * 3
+    assert [case["compare"] for case in cases.values()] == ["exact"] * 4 + ["regex"] + ["contains"] * 3
     assert [name for name, case in cases.items() if case["image"] is not None] == ["red_image", "blue_image"]
     assert [name for name, case in cases.items() if case["long"] is not None] == ["long_prefill"]
     assert not {"VLLM_HOST", "VLLM_PORT"} & set(profile["engine"]["env"])

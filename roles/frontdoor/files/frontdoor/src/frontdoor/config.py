@@ -189,14 +189,14 @@ class Admin(NamedTuple):
 
 
 class Sentinels(NamedTuple):
-    """Whether streams are watched for what no sound engine sends.
+    """Whether answers are watched for what no sound engine sends.
 
-    `verify_after` is how many of a replica's last 32 streams have to be degenerate for a verification to be asked for;
+    `verify_after` is how many of a replica's last 32 answers have to be degenerate for a verification to be asked for;
     0: it never is.
     """
 
     watch: bool = True
-    verify_after: Annotated[int, 0, 32] = 0
+    verify_after: Annotated[int, 0, 32] = 3
 
 
 class Tls(NamedTuple):

@@ -27,7 +27,7 @@ from frontdoor.observability.metrics import (
     Histogram,
     outcome_of,
 )
-from frontdoor.observability.sentinel import LOOK_EVERY, LOOK_LEAST, sign_in
+from frontdoor.observability.sentinel import LOOK_EVERY, WATCHED, sign_in
 from frontdoor.slot.replicas import Replica
 
 _MAX_RESPONSE_HEAD = 64 * 1024
@@ -93,7 +93,7 @@ class Exchange:
         # the last bytes of the body
         self._tail: bytes | bytearray = b""
         self._received = 0
-        # of a stream that is watched: where the next look is due, whether there was one, and the sign that it found
+        # of an answer that is watched: where the next look is due, whether there was one, and the sign that it found
         self._look_at = 0
         self._looked = False
         self._sign = ""
@@ -252,6 +252,8 @@ class Exchange:
             else:
                 # nothing but the end of the connection tells such a client where the body ends
                 said = errors.CLOSE
+        if response.status == 200 and head.route.path in WATCHED and self._target.sentinel.watches:
+            self._look_at = LOOK_EVERY
         # one write for the head and what came with it: two would be two packets
         if length == len(rest):
             # the whole answer in one read
@@ -268,8 +270,6 @@ class Exchange:
         self._awaits_first = response.chunked and not rest
         if response.chunked and head.generates:
             self._gaps = self._server.ledger.metrics.slots[self._target.name].gaps
-        if response.event_stream and head.generates and response.status == 200 and self._target.sentinel.watches:
-            self._look_at = LOOK_EVERY
         connection.receiver = self._on_body
         connection.streams = response.event_stream and not self._awaits_first
         self._on_body(rest, top)
@@ -306,7 +306,7 @@ class Exchange:
         self._tail += data
         if len(self._tail) > 2 * KEPT:
             self._tail = self._tail[-KEPT:]
-            if 0 < self._look_at <= self._received:
+            if 0 < self._look_at <= self._received and self._response is not None and self._response.event_stream:
                 self._look()
         if relay.complete:
             assert self._response is not None
@@ -314,9 +314,10 @@ class Exchange:
             self.finish(outcome_of(self._response.status), not self._shut_client)
 
     def _look(self) -> None:
-        """Look at the end of the stream; one sign is enough."""
+        """Look at the end of the answer; one sign is enough."""
+        assert self._response is not None
         self._looked = True
-        self._sign = sign_in(self._head.route.path, self._tail)
+        self._sign = sign_in(self._head.route.path, self._tail, not self._response.event_stream)
         self._look_at = 0 if self._sign else self._received + LOOK_EVERY
 
     def _note_read(self, now: float) -> None:
@@ -483,7 +484,7 @@ class Exchange:
             return
         server, client, target, response = self._server, self._client, self._target, self._response
         waited, replica = 0.0, self._replica
-        if self._look_at == LOOK_EVERY and self._received >= LOOK_LEAST and target.sentinel.sample():
+        if self._look_at == LOOK_EVERY and replica is not None and target.sentinel.sample(replica.index):
             self._look()
         if self._looked:
             assert replica is not None

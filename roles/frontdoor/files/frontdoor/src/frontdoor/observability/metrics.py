@@ -238,7 +238,7 @@ SLOT_SHOWN = {
 # Of what the watchdog of a slot tells; a slot without one has no samples.
 WATCHED = {
     "engine_wedged": "Whether requests wait for the engine and nothing moves.",
-    "engine_verification_timestamp_seconds": "When the canary last ran to its end while nobody was served.",
+    "engine_verification_timestamp_seconds": "When the canary of what is served last ran to its end.",
     "engine_verification_failed": "Whether that canary failed.",
     "liveness_timestamp_seconds": "When the watchdog last looked.",
     "watchdog_actions_total": "Actions of the watchdog since it started.",
@@ -272,7 +272,7 @@ _COUNTED = {
         "slot",
         "Time to an event stream's first bytes, by slot, without the wait for a permit.",
     ),
-    "watched_streams_total": ("streams", "model", "Event streams that were looked at for degenerate output."),
+    "watched_streams_total": ("streams", "model", "Answers that were looked at for degenerate output."),
     "degenerate_streams_total": ("signs", "model", "Those of them that showed a sign of a broken engine."),
     "key_tokens_total": ("tokens", "key", "Tokens by API key, where the engine reported usage."),
     "queue_wait_seconds": ("queue_wait", "", "Wait for a permit, of those who waited."),
