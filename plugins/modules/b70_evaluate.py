@@ -169,8 +169,9 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _host, _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import bench_torch, host, network, plan, verdicts
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.nodes import parse_group
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.nodes import Group
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import MASK
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.decode import decode
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Layout
 
 
@@ -195,7 +196,7 @@ def measure(wanted: dict[str, Any], check_mode: bool, folder: str) -> dict[str, 
     Path(script).write_text(source_of_script(), encoding="utf-8")
     python = host.stack_python(wanted["stack_root"], wanted["stack"], device)
     here = plan.Host(cards, host.tools(wanted["tool_dirs"]), python, device, script)
-    group = parse_group(wanted["group"]) if wanted["group"] else None
+    group = decode(Group, wanted["group"]) if wanted["group"] else None
     to_nodes = network.benches(group, here.tools, wanted["servers"], wanted["limit"]) if group else []
     benches = plan.plan(here, wanted["only"], wanted["skip"], to_nodes)
     reference = plan.concerning(benches, reference)
@@ -226,7 +227,7 @@ def measure(wanted: dict[str, Any], check_mode: bool, folder: str) -> dict[str, 
 
 
 def listen(wanted: dict[str, Any], check_mode: bool) -> dict[str, Any]:
-    group = parse_group(wanted["group"])
+    group = decode(Group, wanted["group"])
     node = next((node for node in group.hosts if node.name == wanted["node"]), None)
     if node is None:
         raise ValueError(f"node {wanted['node']!r} is none of the group ({', '.join(one.name for one in group.hosts)})")

@@ -64,7 +64,6 @@ class Site:
             return False
         return answer.status_code == 200 and said(answer) == "I am tiny-a."
 
-
     def verified_at(self) -> str:
         """Return when what is served was verified last (ISO 8601, UTC)."""
         return str(json.loads(self.near.check_output("b70ctl status --json"))["verified_at"])

@@ -202,9 +202,12 @@ def test_only_the_frontdoor_and_systemd_write_its_journal(
     effects: host.HostEffects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr(
-        host, "_run", lambda argv: asked.append(argv) or ("abc\n" if argv[0] == "systemctl" else "said\n")
-    )
+
+    def run(argv: tuple[str, ...]) -> str:
+        asked.append(argv)
+        return "abc\n" if argv[0] == "systemctl" else "said\n"
+
+    monkeypatch.setattr(host, "_run", run)
     assert effects.journal() == ["said"]
     # Everybody may write INVOCATION_ID; nobody but journald writes what begins with _.
     assert asked[-1][-4:] == ("_SYSTEMD_INVOCATION_ID=abc", "+", "_PID=1", "INVOCATION_ID=abc")

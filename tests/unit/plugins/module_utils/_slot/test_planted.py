@@ -252,7 +252,7 @@ JOURNAL = [
 
 def selected(argv):
     """The entries that journalctl selects: terms of one field are alternatives, of several hold together, + is or."""
-    groups = [{}]
+    groups: list[dict[str, set[str]]] = [{}]
     for word in argv[1:]:
         if word == "+":
             groups.append({})
@@ -272,14 +272,19 @@ def test_a_line_counts_only_if_journald_says_that_the_units_process_wrote_it(mon
     monkeypatch.setattr(systemd, "_done", done)
     lines = systemd.Systemd().log(UnitState(UNIT, invocation_id=INVOCATION), 300)
     assert lines == tuple(entry["MESSAGE"] for entry in JOURNAL[:5])
-    assert diagnose(lines, kind=DEFAULT).symptom.id == "engine_crashed"
+    match = diagnose(lines, kind=DEFAULT)
+    assert match is not None
+    assert match.symptom.id == "engine_crashed"
 
 
 def test_without_a_start_journalctl_selects_the_unit_itself(monkeypatch):
     calls = []
-    monkeypatch.setattr(
-        systemd, "_done", lambda argv, _limit: calls.append(argv) or subprocess.CompletedProcess(argv, 0, b"", b"")
-    )
+
+    def done(argv, _limit):
+        calls.append(argv)
+        return subprocess.CompletedProcess(argv, 0, b"", b"")
+
+    monkeypatch.setattr(systemd, "_done", done)
     systemd.Systemd().log(UnitState(UNIT), 300)
     # Its own match of a unit trusts fields of journald alone.
     assert [word for word in calls[0] if not word.startswith("--")] == ["journalctl"]
