@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .. import _paths
-from .manifest import WeightsError
+from .manifest import WeightsError, at_revision
 
 # The kinds of source, and the keys that a source of that kind may have beside its own.
 KINDS: dict[str, frozenset[str]] = {
@@ -39,7 +39,7 @@ PEERS: dict[str, dict[str, Any]] = {
     "port": {"type": "int", "default": 18090},
     "rate": {"type": "str", "default": ""},
 }
-STEPS = ("bring", "find", "share", "serve", "round", "close")
+STEPS = ("bring", "find", "share", "serve", "round", "close", "remove")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9._-]+")
 
 
@@ -94,7 +94,8 @@ def specification(name: str, source: Mapping[str, Any], options: Mapping[str, An
     digests = {"sha256": source.get("sha256") or {}}
     kind = known.pop("kind")
     if kind == "hub" and options["mirror"]:
-        return {"kind": "url", "url": f"{options['mirror'].rstrip('/')}/{name}", "expect": known, **digests, **limits}
+        url = f"{options['mirror'].rstrip('/')}/{at_revision(name, known['revision'])}"
+        return {"kind": "url", "url": url, "expect": known, **digests, **limits}
     if kind == "hub":
         return {"kind": "hub", **known, **digests, "endpoint": options["endpoint"], "xet": options["xet"], **limits}
     return {"kind": kind, **known, **limits}

@@ -5,21 +5,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds import gguf
-from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import (
+    WeightsError,
+    at_revision,
+    is_commit,
+)
 
-from .._catalogue.places import COMPANIONS, files_of
-
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-
-
-def is_commit(revision: object) -> bool:
-    """Return whether a revision names exactly one state of a repository for ever."""
-    return isinstance(revision, str) and _COMMIT.fullmatch(revision) is not None
+from .._catalogue.places import models_of
 
 
 def refuse_branch(name: str, source: Mapping[str, Any]) -> None:
@@ -41,12 +36,13 @@ def from_catalogue(
 ) -> dict[str, dict[str, Any]]:
     """Return the sources that profiles name themselves: directory to source, for those with a repository of the hub.
 
-    ``revisions`` (repository to commit) is the operator's and wins over the profile's.
+    ``revisions`` (repository to commit) is the operator's and wins over the profile's. A second revision of a directory
+    is there as ``NAME@COMMIT``.
     """
     found: dict[str, dict[str, Any]] = {}
     for name in names:
         profile = catalogue.get(name)
-        for model, files in _models(profile) if profile else ():
+        for _where, model, files in models_of(profile) if profile else ():
             directory, repository = model.get("directory"), model.get("hf_repo")
             if not directory or not repository or directory.startswith("/"):
                 continue
@@ -57,15 +53,6 @@ def from_catalogue(
             if files:
                 # Such a repository has the model in many formats, and one of them is wanted.
                 source.update(include=files, exclude=[])
-            found[directory] = source
+            other = found.get(directory, source).get("revision") != source.get("revision")
+            found[at_revision(directory, source.get("revision")) if other else directory] = source
     return found
-
-
-def _models(profile: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], list[str]]]:
-    """Return the models of a profile, each with the patterns of its files; no pattern means all files."""
-    model = profile["model"]
-    beside = [model[name] for name in COMPANIONS if model.get(name)]
-    return [
-        (model, files_of(profile)),
-        *((one, [gguf.pattern(one["file"])] if one.get("file") else []) for one in beside),
-    ]

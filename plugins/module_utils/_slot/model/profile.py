@@ -238,6 +238,7 @@ class Profile:
     frontdoor: Frontdoor
     canary: Canary
     fingerprint: str
+    weights: str = ""  # digest of the record of its models (see weights.together); empty: there was none
     examined: str | None = None  # see production.examined; None: it was rendered before there was any
     unit_sha256: str | None = None  # of the unit's text as it was rendered
     accuracy: Accuracy | None = None  # None: it was rendered before there was any
@@ -583,6 +584,7 @@ def parse_profile(text: str, where: str) -> Profile:
         frontdoor=_frontdoor(read.section("frontdoor")),
         canary=_canary(read.section("canary"), where),
         fingerprint=read.get("fingerprint", str),
+        weights=model.get("record", str, ""),
         examined=read.get("examined", str, None),
         unit_sha256=read.get("unit_sha256", str, None),
         accuracy=_accuracy(read.section("accuracy"), where) if read.has("accuracy") else None,

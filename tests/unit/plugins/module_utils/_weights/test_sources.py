@@ -48,8 +48,11 @@ def test_a_mirror_takes_the_place_of_the_hub_but_not_its_identity():
     direct = sources.specification("m", source, OPTIONS)
     mirrored = sources.specification("m", source, {**OPTIONS, "mirror": "http://mirror/models/"})
     assert (direct["kind"], direct["repository"], direct["endpoint"]) == ("hub", "a/b", "https://hub")
-    assert (mirrored["kind"], mirrored["url"]) == ("url", "http://mirror/models/m")
+    assert (mirrored["kind"], mirrored["url"]) == ("url", f"http://mirror/models/m@{COMMIT}")
     assert mirrored["expect"]["revision"] == COMMIT
+    # Without a commit, the mirror's own link says which revision it has.
+    asked = sources.specification("m", {"hub": "a/b"}, {**OPTIONS, "mirror": "http://mirror/models"})
+    assert asked["url"] == "http://mirror/models/m"
     assert identity == {"kind": "hub", "repository": "a/b", "revision": COMMIT, "include": [], "exclude": ["*.bin"]}
 
 
