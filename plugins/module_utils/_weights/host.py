@@ -374,9 +374,7 @@ def _keep_right(staging: str, wanted: Mapping[str, Wanted]) -> set[str]:
     return set(wanted) - set(judgement.digests)
 
 
-def _link(
-    directory: str, staging: str, wanted: Mapping[str, Wanted], left: set[str], full: bool
-) -> None:
+def _link(directory: str, staging: str, wanted: Mapping[str, Wanted], left: set[str], full: bool) -> None:
     """Link the wanted files that a directory has right into ``staging``, and take them off ``left``."""
     present = {file: stat for file, stat in scan(directory).items() if file in left}
     asked = {file: wanted[file] for file in left if file in wanted}
@@ -403,9 +401,9 @@ def _lost(directory: str, wanted: Mapping[str, Wanted]) -> dict[str, str]:
         want = wanted.get(file)
         if want is None:
             lost[file] = "would be removed"
-        elif want.size != entry.size or (want.sha256 is not None and want.sha256 != entry.sha256):
-            lost[file] = "would be replaced"
-        elif want.sha256 is None and want.mtime_ns not in (NO_TIME, entry.source_mtime_ns):
+            continue
+        by_time = want.mtime_ns in (NO_TIME, entry.source_mtime_ns)
+        if want.size != entry.size or not (by_time if want.sha256 is None else want.sha256 == entry.sha256):
             lost[file] = "would be replaced"
     return lost
 

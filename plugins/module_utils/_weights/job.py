@@ -35,8 +35,8 @@ _TAIL = 5
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be fetched. ``spec`` is what the program is told, ``identity`` what is recorded, ``used`` what uses the
-    directory now."""
+    """What is to be fetched. ``spec`` is what the program is told, ``identity`` what is recorded, ``used`` what uses
+    the directory now."""
 
     directory: str
     spec: Mapping[str, Any]

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._slot.kinds import gguf
-from .._slot.model.weights import RECORDED as MANIFEST
+from .._slot.model.weights import RECORDED
 
+MANIFEST = RECORDED
 SCHEMA = 1
 # Below this size a file is always read: configurations and tokenizers cost nothing and are what people edit by hand.
 ALWAYS_HASH_BELOW = 16 * 1024 * 1024

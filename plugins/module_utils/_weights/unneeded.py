@@ -47,7 +47,7 @@ class Slots:
 
     def used(self, directory: str) -> dict[str, str]:
         """Return what uses a model directory below ``directory`` now or must be able to, by the name of the latter."""
-        found = {}
+        found: dict[str, str] = {}
         for process in sorted(Path(self.proc).glob("[0-9]*/cmdline")):
             found |= dict.fromkeys(_named(directory, process), f"process {process.parent.name} names it")
         for file in sorted(Path(self.state_dir, "committed").glob("*.json")):

@@ -24,6 +24,7 @@ from .stacks import is_relay
 from .typed import derived_settings
 
 INLINE = "b70_profiles"
+DEFAULTS = Site()
 
 
 def _sources(folders: Sequence[str | Path], inline: Mapping[str, Any], problems: list[Problem]) -> list[Source]:
@@ -75,7 +76,7 @@ def load_catalogue(
     folders: Sequence[str | Path] = (),
     inline: Mapping[str, Any] | None = None,
     stacks: Mapping[str, Mapping[str, Any]] | None = None,
-    site: Site = Site(),
+    site: Site = DEFAULTS,
 ) -> dict[str, dict[str, Any]]:
     """Return ``{name: profile}`` of every concrete profile, merged, checked and complete (see :func:`complete`).
 

@@ -108,7 +108,10 @@ def models_of(profile: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any], 
     beside = {name: model[name] for name in COMPANIONS if model.get(name)}
     return [
         ("model", model, files_of(profile)),
-        *((f"model.{name}", one, [gguf.pattern(one["file"])] if one.get("file") else []) for name, one in beside.items()),
+        *(
+            (f"model.{name}", one, [gguf.pattern(one["file"])] if one.get("file") else [])
+            for name, one in beside.items()
+        ),
     ]
 
 
