@@ -147,26 +147,28 @@ def settled(profile: Mapping[str, Any], site: Site) -> dict[str, Any]:
 def _shared_directories(profiles: Mapping[str, Mapping[str, Any]], site: Site) -> Iterator[Problem]:
     """Yield a problem for each profile whose directory holds another repository, revision or file for another one.
 
-    What the site itself brings to a directory, or keeps in one of its own (absolute), may have files for several.
+    Two commits of a repository are two directories. What the site itself fills, and a directory of its own (absolute),
+    may have files for several profiles.
     """
-    known: dict[object, tuple[str, tuple[Any, ...]]] = {}
+    known: dict[object, tuple[str, tuple[str, ...]]] = {}
     for name, profile in profiles.items():
         for where, model, files in models_of(profile):
-            directory = directory_of(model)
-            if not directory or site.brings(model["directory"]):
+            base, repository = str(model["directory"] or ""), model["hf_repo"]
+            if not base or not repository or site.brings(base):
                 continue
-            own = directory.startswith("/") or not model["hf_repo"]
-            holds = (model["hf_repo"], model["revision"], *([] if own else files))
-            other, theirs = known.setdefault((directory, *files) if own else directory, (name, holds))
-            if holds != theirs:
-                text = f"{directory} has {_held(theirs)} for {other}, and {_held(holds)} here; name another directory"
-                yield Problem(profile["origin_files"].get(f"{where}.directory", profile["source_file"]), where, text)
-
-
-def _held(holds: tuple[Any, ...]) -> str:
-    repository, revision, *files = holds
-    words = [str(repository or "no repository"), *([f"at {revision}"] if revision else []), *files]
-    return " ".join(words)
+            whole = (repository, *([f"at {model['revision']}"] if model["revision"] else []))
+            directory = directory_of(model)
+            if base.startswith("/"):
+                parts = [((directory, *files), whole)]
+            else:
+                parts = [((base,), (repository,)), ((base, directory), (*whole, *files))]
+            for key, holds in parts:
+                other, theirs = known.setdefault(key, (name, holds))
+                if holds != theirs:
+                    text = f"has {' '.join(theirs)} for {other}, and {' '.join(holds)} here; name another directory"
+                    path = f"{where}.directory"
+                    yield Problem(profile["origin_files"].get(path, profile["source_file"]), path, f"{base} {text}")
+                    break
 
 
 _MODEL = ("hf_repo", "revision", "directory", "file", "weights_format", "size_gb", "experts", "group_size")
