@@ -117,8 +117,8 @@ options:
     description:
       - A YAML file on the controller with the revisions of repositories for which a source names none.
       - The first host that downloads from such a repository looks up its current revision, and the module records it in
-        this file. Every other host uses the same revision, in the same play and later. For a host that has another one
-        the module fails and names both.
+        this file. Every other host uses the same revision, in the same play and later. A host that has another one gets
+        the pinned one beside it.
       - A revision that a host already has is added if the file has none.
       - If this is empty or its directory is not writable, a first download fails.
     type: path

@@ -47,7 +47,7 @@ class Section:
     key: str
     pattern: re.Pattern[str]
     shape: str
-    other: str
+    other: str = ""
 
 
 SECTIONS = {
@@ -55,7 +55,6 @@ SECTIONS = {
         "revision",
         re.compile(r"[0-9a-f]{40}"),
         "a commit of 40 hex digits",
-        "remove the model's directory on that host, and the next run fetches the pinned revision",
     ),
     "wheels": Section(
         "digest",
