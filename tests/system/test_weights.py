@@ -125,7 +125,9 @@ def test_a_model_of_a_profile_arrives_and_its_revision_is_recorded_for_all(run: 
     assert hub.asked == []
 
 
-def test_another_host_takes_the_pinned_revision_and_another_pin_is_brought_beside_it(run: Operator, hub: Hub, host: Host):
+def test_another_host_takes_the_pinned_revision_and_another_pin_is_brought_beside_it(
+    run: Operator, hub: Hub, host: Host
+):
     elsewhere: dict[str, Any] = {"model_weights_profiles": ["tiny"], "model_weights_dir": "/mnt/fast-ai/another"}
     before, moved = run.pins.read_text(), "f" * 40
     hub.commit = moved  # upstream's history was written anew
