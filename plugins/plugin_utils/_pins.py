@@ -47,7 +47,7 @@ class Section:
     key: str
     pattern: re.Pattern[str]
     shape: str
-    other: str = ""
+    other: str = ""  # of weights there may be several revisions on a host, so none is in the way
 
 
 SECTIONS = {

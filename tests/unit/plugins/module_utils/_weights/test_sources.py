@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import job, sources
-from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import NO_TIME, WeightsError
 
 COMMIT = "a" * 40
 OPTIONS: dict[str, Any] = {
@@ -58,7 +58,7 @@ def test_a_mirror_takes_the_place_of_the_hub_but_not_its_identity():
 
 def test_a_file_without_sha256_is_never_kept_for_having_the_same_size():
     wanted = job._wanted({"files": {"config.json": [5, None, "b" * 40]}})
-    assert wanted["config.json"].mtime_ns == job.NO_TIME
+    assert wanted["config.json"].mtime_ns == NO_TIME
 
 
 def test_the_unit_has_no_rights_and_the_token_is_a_credential():

@@ -459,7 +459,7 @@ def test_systemd_accepts_every_unit(tmp_path):
 def test_the_record_of_the_weights_is_in_the_resolved_profile_and_in_its_fingerprint():
     name, directory = "minimax-m27-c1", "minimax-m2.7-int4-autoround@1afac074ecf7c3c4504c68b83d127506f8a7e5a4"
 
-    def on_a_host(**found) -> dict:
+    def on_a_host(**found):
         return json.loads(rendered({name: CATALOGUE[name]}, weights={directory: found})[f"{name}.json"])
 
     before, one = resolved(name), on_a_host(at=directory, record="1" * 64)
