@@ -81,10 +81,18 @@ def identity(name: str, source: Mapping[str, Any], excluded: Iterable[str] = ())
 
 
 def same(recorded: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> bool:
-    """Return whether files from ``recorded`` are those of ``wanted``, which may leave values open."""
+    """Return whether files from ``recorded`` are those of ``wanted``, which may leave values open.
+
+    Where only some files are wanted, there may be more of them: an engine loads the one that its profile names.
+    """
     if recorded is None:
         return False
-    return all(value is None or recorded.get(key) == value for key, value in wanted.items())
+    return all(
+        value is None
+        or recorded.get(key) == value
+        or (key == "include" and value and set(value) <= set(recorded.get(key) or ()))
+        for key, value in wanted.items()
+    )
 
 
 def specification(name: str, source: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -148,20 +148,21 @@ def _shared_directories(profiles: Mapping[str, Mapping[str, Any]], site: Site) -
     """Yield a problem for each profile whose directory holds another repository, revision or file for another one.
 
     Two commits of a repository are two directories. What the site itself fills, and a directory of its own (absolute),
-    may have files for several profiles.
+    may have files for several profiles. Files that settings name beside the model's own do not differ: a directory has
+    those of all its profiles.
     """
     known: dict[object, tuple[str, tuple[str, ...]]] = {}
     for name, profile in profiles.items():
-        for where, model, files in models_of(profile):
+        for where, model, _files in models_of(profile):
             base, repository = str(model["directory"] or ""), model["hf_repo"]
             if not base or not repository or site.brings(base):
                 continue
             whole = (repository, *([f"at {model['revision']}"] if model["revision"] else []))
-            directory = directory_of(model)
+            file = [model["file"]] if model["file"] else []
             if base.startswith("/"):
-                parts = [((directory, *files), whole)]
+                parts = [((base, *file), whole)]
             else:
-                parts = [((base,), (repository,)), ((base, directory), (*whole, *files))]
+                parts = [((base,), (repository,)), ((base, directory_of(model)), (*whole, *file))]
             for key, holds in parts:
                 other, theirs = known.setdefault(key, (name, holds))
                 if holds != theirs:

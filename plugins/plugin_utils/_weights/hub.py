@@ -37,22 +37,27 @@ def from_catalogue(
     """Return the sources that profiles name themselves: directory to source, for those with a repository of the hub.
 
     ``revisions`` (repository to commit) is the operator's and wins over the profile's. A second revision of a directory
-    is there as ``NAME@COMMIT``.
+    is there as ``NAME@COMMIT``. A directory that several profiles share has the files of all of them.
     """
     found: dict[str, dict[str, Any]] = {}
-    for name in names:
-        profile = catalogue.get(name)
-        for _where, model, files in models_of(profile) if profile else ():
+    shared: dict[tuple[str, str | None], set[str]] = {}
+    wanted = []
+    for name, profile in catalogue.items():
+        for _where, model, files in models_of(profile):
             directory, repository = model.get("directory"), model.get("hf_repo")
             if not directory or not repository or directory.startswith("/"):
                 continue
-            source: dict[str, Any] = {"hub": repository, "profile": name}
             revision = revisions.get(repository) or model.get("revision")
+            shared.setdefault((directory, revision), set()).update(files)
             extra = {"revision": revision, "sha256": model.get("sha256"), "size_gb": model.get("size_gb")}
-            source.update({key: value for key, value in extra.items() if value})
-            if files:
+            wanted.append((name, directory, {"hub": repository, "profile": name, **extra}))
+    for name in names:
+        for _name, directory, source in [one for one in wanted if one[0] == name]:
+            source = {key: value for key, value in source.items() if value}
+            revision = source.get("revision")
+            if files := shared[directory, revision]:
                 # Such a repository has the model in many formats, and one of them is wanted.
-                source.update(include=files, exclude=[])
-            other = found.get(directory, source).get("revision") != source.get("revision")
-            found[at_revision(directory, source.get("revision")) if other else directory] = source
+                source.update(include=sorted(files), exclude=[])
+            other = found.get(directory, source).get("revision") != revision
+            found[at_revision(directory, revision) if other else directory] = source
     return found

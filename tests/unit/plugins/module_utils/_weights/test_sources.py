@@ -56,6 +56,13 @@ def test_a_mirror_takes_the_place_of_the_hub_but_not_its_identity():
     assert identity == {"kind": "hub", "repository": "a/b", "revision": COMMIT, "include": [], "exclude": ["*.bin"]}
 
 
+def test_more_files_than_are_wanted_are_the_wanted_ones_and_fewer_are_not():
+    wanted = {"kind": "hub", "repository": "a/b", "revision": COMMIT, "include": ["a", "b"], "exclude": []}
+    for include, right in ((["a", "b"], True), (["a", "b", "c"], True), (["a"], False), ([], False)):
+        assert sources.same({**wanted, "include": include}, wanted) is right
+    assert not sources.same(wanted, {**wanted, "include": []})  # all files
+
+
 def test_a_file_without_sha256_is_never_kept_for_having_the_same_size():
     wanted = job._wanted({"files": {"config.json": [5, None, "b" * 40]}})
     assert wanted["config.json"].mtime_ns == NO_TIME

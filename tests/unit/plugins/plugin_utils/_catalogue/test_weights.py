@@ -94,10 +94,13 @@ def test_one_directory_with_other_files_for_another_profile_is_a_fault(one, othe
         {"extends": "p1", "status": "experiment", "model": {"size_gb": 3}},
         profile(directory="other", hf_repo="o/x"),
         profile(hf_repo=None, revision=None),
+        profile(GGUF | {"settings": {"ctx_size": 2048, "mmproj": "@model_path@/mmproj.gguf"}}, file="x.gguf"),
     ],
 )
 def test_profiles_share_a_directory_or_have_their_own(other):
-    assert set(load_inline({"p1": profile(), "p2": other})) >= {"p1", "p2"}
+    gguf = other["model"].get("file")
+    one = profile(GGUF, file=gguf) if gguf else profile()
+    assert set(load_inline({"p1": one, "p2": other})) >= {"p1", "p2"}
 
 
 @pytest.mark.parametrize("directory", ["/srv/gguf", "gguf"])

@@ -37,6 +37,17 @@ def test_the_catalogue_names_sources_and_the_operator_wins():
     }
 
 
+def test_a_directory_has_the_files_of_all_its_profiles():
+    model = {"hf_repo": "a/b", "revision": COMMIT, "directory": "m", "file": "m-Q4.gguf"}
+    settings = [{}, {"mmproj": "@model_path@/mmproj.gguf"}]
+    profiles = {
+        f"p{number}": {"model": model, "engine": {"settings": own, "extra_args": []}}
+        for number, own in enumerate(settings)
+    }
+    for name in profiles:
+        assert hub.from_catalogue(profiles, [name], {})["m"]["include"] == ["m-Q4.gguf", "mmproj.gguf"]
+
+
 def test_two_revisions_of_a_directory_are_two_models():
     model = {"hf_repo": "a/b", "directory": "m"}
     profiles = {name: {"model": {**model, "revision": name * 40}} for name in ("a", "b")}
