@@ -55,7 +55,6 @@ class Finding:
     ``state``: complete, missing (no directory), incomplete (parts are missing), differs (from its source or its own
     manifest), unknown (its source must be read first). ``reason`` says it in words. ``adopted``: its files are right
     but it has no manifest yet. ``revision``: that of the wanted repository, as the directory's own record has it.
-    ``at``: the name of the directory.
     """
 
     state: str
@@ -65,7 +64,6 @@ class Finding:
     adopted: bool = False
     unknown: list[str] = field(default_factory=list)
     revision: str = ""
-    at: str = ""
 
     def as_result(self) -> dict[str, Any]:
         """Return the finding as plain data, for a module's result."""

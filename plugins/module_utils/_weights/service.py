@@ -82,8 +82,9 @@ def answer(directory: str, request: Mapping[str, Any] | None, write: bool, token
     if request["step"] == "inspect":
         found = {}
         for name, model in request["models"].items():
-            path = name if os.path.isabs(name) else _below(directory, _at(directory, name, model))
-            found[name] = _inspect(path, model, request["full"], write).as_result() | {"at": os.path.basename(path)}
+            at = name if os.path.isabs(name) else _at(directory, name, model)
+            path = at if os.path.isabs(name) else _below(directory, at)
+            found[name] = _inspect(path, model, request["full"], write).as_result() | {"at": at}
         inspected: dict[str, Any] = {"models": found}
         if "peers" in request:
             fetched = {name: model["source"] for name, model in request["models"].items() if "strict" in model}

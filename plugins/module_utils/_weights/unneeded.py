@@ -21,6 +21,7 @@ from typing import Any
 
 from .. import _paths
 from . import job
+from .host import beside
 from .manifest import MANIFEST, WeightsError, size_in_words
 
 _BELOW = r"/([A-Za-z0-9][A-Za-z0-9._-]*(?:@[0-9a-f]{40})?)"
@@ -41,8 +42,11 @@ class Slots:
         main = Path(self.config_dir)
         found = {file.parent for file in main.parent.glob(f"{main.name}*/slot.json")}
         for folder in list(found):
-            others = json.loads((folder / "slot.json").read_text(encoding="utf-8")).get("others") or {}
-            found |= {Path(other) for other in others.values()}
+            try:
+                others = json.loads((folder / "slot.json").read_text(encoding="utf-8")).get("others") or {}
+                found |= {Path(other) for other in others.values()}
+            except (ValueError, AttributeError, TypeError) as error:
+                raise WeightsError(f"{folder}/slot.json can't be read ({error}): run the role slot again") from error
         return sorted(found)
 
     def used(self, directory: str) -> dict[str, str]:
@@ -97,12 +101,21 @@ def remove(directory: str, slots: Slots, wanted: Sequence[str], write: bool) -> 
             removed[name] = f"{why}no profile, slot or process of this host names it"
     frees = _freed(Path(directory, name) for name in removed)
     for name in removed if write else ():
-        shutil.rmtree(os.path.join(directory, name))
+        _remove(os.path.join(directory, name))
     summary = [f"{name}: {'removed' if write else 'would be removed'}, {why}" for name, why in removed.items()]
     summary += [f"{name}: stays, {why}" for name, why in kept.items()]
     if removed:
         summary.append(f"{size_in_words(frees)} {'are' if write else 'would be'} free")
     return {"removed": removed, "kept": kept, "frees": frees, "summary": summary}
+
+
+def _remove(path: str) -> None:
+    """Remove a directory. What is left of it after an interruption does not bear the model's name."""
+    gone = path if os.path.basename(path).startswith(".") else beside(path, "old")
+    if gone != path:
+        shutil.rmtree(gone, ignore_errors=True)
+        os.rename(path, gone)
+    shutil.rmtree(gone)
 
 
 def _candidates(directory: str) -> list[str]:

@@ -349,8 +349,32 @@ def test_files_that_another_revision_shares_free_nothing(machine):
     assert unneeded._freed([machine.models / f"m@{A}", machine.models / f"m@{B}"]) > own * 2
 
 
-def test_a_host_without_a_slot_loses_nothing(machine):
+def test_a_removal_that_is_cut_off_leaves_no_half_of_a_model_and_is_completed(machine, monkeypatch):
+    monkeypatch.setattr(job, "running", lambda _directory: False)
     machine.bring({"m": {"hub": "o/n", "revision": A}})
-    with pytest.raises(WeightsError, match=r"has no slot.json, .* none were removed: run the role slot first"):
+    rendered(machine)
+
+    def cut_off(path: str, ignore_errors: bool = False) -> None:
+        if not ignore_errors:
+            raise OSError(f"cut off at {path}")
+
+    with monkeypatch.context() as now:
+        now.setattr(shutil, "rmtree", cut_off)
+        with pytest.raises(OSError, match="cut off"):
+            removal(machine)
+    assert [path.name for path in machine.models.iterdir()] == [f".m@{A}.old"]
+    assert removal(machine)["changed"]
+    assert not list(machine.models.iterdir())
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]"])
+def test_a_host_whose_slots_are_not_known_loses_nothing(machine, text):
+    machine.bring({"m": {"hub": "o/n", "revision": A}})
+    rendered(machine)
+    file = machine.root / "etc/slot.json"
+    file.unlink() if text is None else file.write_text(text)
+    with pytest.raises(
+        WeightsError, match=r"none were removed: run the role slot first|can't be read .* role slot again"
+    ):
         removal(machine)
     assert (machine.models / f"m@{A}").is_dir()
