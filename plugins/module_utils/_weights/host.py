@@ -87,17 +87,19 @@ def revisions(parent: str, name: str) -> list[str]:
 def stand(parent: str, name: str, repository: str | None = None, revision: str | None = None) -> str:
     """Return the name of the directory below ``parent`` in which a model stands, or is to stand.
 
-    Of a known ``revision`` this is ``NAME@COMMIT``, or ``NAME`` where somebody put files that no other revision is
-    recorded for. Without a revision it is what is there: ``NAME``, else the revision that was recorded last.
+    Of a known ``revision`` this is ``NAME@COMMIT``, or ``NAME`` where somebody put a whole model that no other revision
+    is recorded for. Without a revision it is what is there: ``NAME``, else the revision that was recorded last.
     """
     base, there = base_of(name), revisions(parent, name)
     known = at_revision(base, revision) if revision else name
     if known in there:
         return known
-    origin = read_origin(os.path.join(parent, base)) or {}
     wanted = {"kind": "hub", "repository": repository, "revision": known.partition("@")[2] or None}
-    if base in there and (origin.get("kind") != "hub" or same(origin, wanted)):
-        return base
+    if base in there:
+        path = os.path.join(parent, base)
+        origin = read_origin(path) or {}
+        if (origin.get("kind") != "hub" or same(origin, wanted)) and not lacking(path, scan(path)):
+            return base
     recorded = {one: read_origin(os.path.join(parent, one)) for one in there if "@" in one}
     mine = [one for one, source in recorded.items() if source and repository in (None, source.get("repository"))]
     if "@" in known or not mine:

@@ -20,6 +20,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.action import b70_weights
 from ansible_collections.arcpro.b70.plugins.module_utils._files import sha256
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import rendering
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import weights as recorded
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import host, job, service, sources, unneeded
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import (
     NO_TIME,
@@ -149,7 +150,7 @@ def served(slot: Any) -> str:
     return str(slot.engine().cmdline[-1])
 
 
-def weights(directory: Path) -> str:
+def last_file(directory: Path) -> str:
     return (directory / "model-00002-of-00002.safetensors").read_text()
 
 
@@ -164,7 +165,7 @@ def test_a_profile_that_extends_another_with_another_revision_leads_back_to_the_
     result = switch(slot, "new")
     assert (result["rolled_back"], result["profile"], result["verified"]) == (True, "old", True)
     assert served(slot) == str(machine.models / f"m@{A}")
-    assert (weights(machine.models / f"m@{A}"), weights(machine.models / f"m@{B}")) == (A, B)
+    assert (last_file(machine.models / f"m@{A}"), last_file(machine.models / f"m@{B}")) == (A, B)
     slot.assert_invariants()
 
 
@@ -173,12 +174,14 @@ def test_another_commit_of_the_site_that_fails_leads_back_to_the_files_of_the_ol
     machine.play(slot, {"old": PROFILE})
     assert switch(slot, "old")["verified"]
     before = rendering.committed(slot.effects().files, LAYOUT)
+    record = (machine.models / f"m@{A}/.b70-weights.json").read_text()
+    assert json.loads(before.profile)["model"]["record"] == recorded.together([recorded.digest(record)])
     machine.revisions = {"o/n": B}
     machine.play(slot, {"old": PROFILE}, env={"FAULT": "wrong_answer"})
     result = switch(slot, "old")
     assert (result["rolled_back"], result["profile"], result["verified"]) == (True, "old", True)
     assert served(slot) == str(machine.models / f"m@{A}")
-    assert weights(machine.models / f"m@{A}") == A
+    assert last_file(machine.models / f"m@{A}") == A
     assert rendering.committed(slot.effects().files, LAYOUT) == before
     slot.reboot()
     assert served(slot) == str(machine.models / f"m@{A}")
@@ -219,7 +222,21 @@ def test_a_directory_that_somebody_filled_is_used_as_it_is_for_a_profile_and_lin
     assert machine._ask({"step": "stand", "models": {f"m@{B}": "o/n"}})["models"][f"m@{B}"] == {"at": "m", "record": ""}
     assert machine.bring(source)["directories"] == {"m": f"m@{B}"}
     assert inodes(folder)["model-00001-of-00002.safetensors"] in inodes(machine.models / f"m@{B}").values()
-    assert weights(folder) == A
+    assert last_file(folder) == A
+
+
+def test_half_a_model_that_somebody_put_there_is_completed_beside_it(machine):
+    folder = by_hand(machine)
+    (folder / "tokenizer.json").unlink()
+    machine._task.check_mode = True
+    source = {"m": {"hub": "o/n", "revision": A}}
+    foretold = machine.bring(source, lenient=("m",))
+    assert foretold["brings"] == [str(machine.models / f"m@{A}")]
+    found = machine._ask({"step": "stand", "models": {f"m@{A}": "o/n"}})["models"]
+    assert found[f"m@{A}"]["at"] == f"m@{A}"  # where check mode expects what would be brought
+    machine._task.check_mode = False
+    assert machine.bring(source, lenient=("m",))["brings"] == foretold["brings"]
+    assert inodes(folder) == inodes(machine.models / f"m@{A}")
 
 
 def test_a_link_of_the_operator_is_such_a_directory_and_that_of_a_mirror_is_none(machine):
@@ -311,7 +328,7 @@ def test_what_nobody_needs_is_removed_by_a_command_that_says_why(machine, monkey
     done = removal(machine)
     assert (done["changed"], done["removed"], done["diff"]) == (True, foretold["removed"], foretold["diff"])
     assert sorted(path.name for path in machine.models.iterdir()) == ["hand", f"m@{B}"]
-    assert weights(machine.models / f"m@{B}") == B
+    assert last_file(machine.models / f"m@{B}") == B
     again = removal(machine)
     assert (again["changed"], again["removed"]) == (False, {})
 
