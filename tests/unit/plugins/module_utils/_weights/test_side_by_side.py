@@ -174,6 +174,7 @@ def test_another_commit_of_the_site_that_fails_leads_back_to_the_files_of_the_ol
     machine.play(slot, {"old": PROFILE})
     assert switch(slot, "old")["verified"]
     before = rendering.committed(slot.effects().files, LAYOUT)
+    assert before is not None
     record = (machine.models / f"m@{A}/.b70-weights.json").read_text()
     assert json.loads(before.profile)["model"]["record"] == recorded.together([recorded.digest(record)])
     machine.revisions = {"o/n": B}
