@@ -12,6 +12,8 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import settled
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.places import Site, directory_of, weights_path
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
+from ansible_collections.arcpro.b70.plugins.plugin_utils._render.explain import explain
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.rendering import fingerprint
 from unit.shipped import load_inline
 
@@ -56,6 +58,7 @@ def test_what_the_site_decides_is_in_the_path_and_in_the_fingerprint():
         {"directory": f"d@{C}", "base": "d", "repository": "o/d"},
     ]
     assert fingerprint(loaded, {}, "s", {}) != fingerprint(there, {}, "s", {})
+    assert f"Its weights stand in m@{B}, d@{C}." in explain(there, load_stacks()["cpu"], {})
 
 
 @pytest.mark.parametrize(
