@@ -55,9 +55,9 @@ def from_catalogue(
         for _name, directory, source in [one for one in wanted if one[0] == name]:
             source = {key: value for key, value in source.items() if value}
             revision = source.get("revision")
-            if files := shared[directory, revision]:
+            if include := shared[directory, revision]:
                 # Such a repository has the model in many formats, and one of them is wanted.
-                source.update(include=sorted(files), exclude=[])
+                source.update(include=sorted(include), exclude=[])
             other = found.get(directory, source).get("revision") != revision
             found[at_revision(directory, revision) if other else directory] = source
     return found
