@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -19,10 +20,11 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._render.rendering impor
 )
 
 MODULE = "arcpro.b70.b70_slot_files"
+WEIGHTS = "arcpro.b70.b70_weights"
 HOST_INFO = "arcpro.b70.b70_host_info"
 # What the module and the rendering both know.
 SHARED = ("slot", "config_dir", "unit_dir", "run_dir", "state_dir")
-OWN = ("settings", "profile_dirs", "stack_dirs", "inline_profiles")
+OWN = ("settings", "profile_dirs", "stack_dirs", "inline_profiles", "weights")
 
 
 class ActionModule(ActionBase):
@@ -50,8 +52,12 @@ class ActionModule(ActionBase):
         stack_dirs, inline = given.get("stack_dirs") or [], given.get("inline_profiles") or {}
         stacks = lookup.run([], variables, kind="stacks", stack_dirs=stack_dirs)[0]
         dirs = given.get("profile_dirs") or []
-        profiles = lookup.run([], variables, kind="profiles", dirs=dirs, stack_dirs=stack_dirs, inline=inline)[0]
+        more = {"weights": given["weights"]} if given.get("weights") else {}
+        more |= {"dirs": dirs, "stack_dirs": stack_dirs, "inline": inline}
+        profiles = lookup.run([], variables, kind="profiles", **more)[0]
         settings = {**plain(given["settings"]), **{key: given[key] for key in SHARED}, "stacks": stacks}
+        if weights := self._weights(plain(profiles), settings, variables):
+            settings["weights"] = weights
         needed = asks_for_cards(profiles)
         if settings.get("cards") in (None, "") and (needed or any(map(may_have_sides, profiles.values()))):
             settings |= self._cards(variables, needed=needed)
@@ -59,6 +65,20 @@ class ActionModule(ActionBase):
             return render_slot(profiles, plain(settings))
         except ValueError as error:
             raise AnsibleActionFail(f"b70_slot_files: {error}") from error
+
+    def _weights(
+        self, profiles: Mapping[str, Any], settings: Mapping[str, Any], variables: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return where the models of the profiles stand on the host, and the digests of their records."""
+        listed = [one for profile in profiles.values() for one in profile.get("weights", ())]
+        models = {one["directory"]: one["repository"] for one in listed}
+        if not models:
+            return {}
+        arguments = {"directory": settings["models_dir"], "request": {"step": "stand", "models": models}}
+        found = self._execute_module(module_name=WEIGHTS, module_args=arguments, task_vars=variables)
+        if found.get("failed"):
+            raise AnsibleActionFail(f"b70_slot_files: the weights on the host could not be looked at: {found['msg']}")
+        return dict(found["models"])
 
     def _cards(self, variables: dict[str, Any], *, needed: bool) -> dict[str, Any]:
         """Return the settings `cards` and `mixed` of the host; none where it does not tell, and that is not needed."""

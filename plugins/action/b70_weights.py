@@ -23,6 +23,7 @@ from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import lookup_loader
 from ansible.utils.display import Display
 
+from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._files import sha256
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import peers as peer_hosts
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import service, sources
@@ -31,6 +32,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest impor
     ALWAYS_HASH_BELOW,
     Wanted,
     WeightsError,
+    at_revision,
     check_name,
     size_in_words,
 )
@@ -49,7 +51,7 @@ PROGRAM = Path(service.__file__).parent / "fetching"
 PAUSES_S = (1.0, 10.0)
 # The names under which the steps' results are registered, and what of the first each later step hands on.
 NOW, SHARED = "__model_weights_now", "__model_weights_shared"
-CARRIED = ("models", "summary", "brings", "pins", "left", "peers")
+CARRIED = ("models", "directories", "summary", "brings", "pins", "left", "peers")
 
 
 def read_digests(root: str, files: Mapping[str, Wanted], names: list[str]) -> dict[str, Wanted]:
@@ -93,6 +95,8 @@ class ActionModule(ActionBase):
     _wrong: Mapping[str, str] = MappingProxyType({})
     # The files that profiles load of directories without a source.
     _patterns: Mapping[str, list[str]] = MappingProxyType({})
+    # Where the slots of the host are, if that is known.
+    _slots: Mapping[str, str] = MappingProxyType({})
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
@@ -117,6 +121,8 @@ class ActionModule(ActionBase):
                 "pins_file": {"type": "path", "default": ""},
                 "options": {"type": "dict", "default": {}, "options": sources.OPTIONS},
                 "hub_token": {"type": "str", "default": "", "no_log": True},
+                "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
+                "state_dir": {"type": "path", "default": _paths.STATE_DIR},
             }
         )
         defaults = {key: value["default"] for key, value in sources.OPTIONS.items()}
@@ -126,9 +132,10 @@ class ActionModule(ActionBase):
         self._token = arguments["hub_token"]
         self._full = arguments["verify"] == "checksum"
         self._pins_file = arguments["pins_file"]
+        self._slots = {key: arguments[key] for key in ("config_dir", "state_dir")}
         try:
             steps = {"find": self._find, "share": self._share, "serve": self._serve, "round": self._round}
-            steps.update(bring=self._alone, close=self._close)
+            steps.update(bring=self._alone, close=self._close, remove=self._remove)
             if arguments["step"] not in ("serve", "close"):
                 arguments = self._with_profiles(arguments)
             result.update(steps[arguments["step"]](arguments))
@@ -198,7 +205,8 @@ class ActionModule(ActionBase):
         allowed = {str(other["peers"]["peer"].get("address") or "") for other in found} - {""}
         where = {"address": peer["address"], "port": self._options["port"], "allowed": sorted(allowed)}
         try:
-            self._ask({"step": "serve", "models": names, "limit_s": self._options["limit_s"], **where})
+            models = {name: own["directories"][name] for name in names}
+            self._ask({"step": "serve", "models": models, "limit_s": self._options["limit_s"], **where})
         except WeightsError as error:
             return [f"{self._host} gives no models to other hosts: {error}"]
         own["peers"] = {**own["peers"], "url": peer_hosts.url(peer["address"], self._options["port"])}
@@ -289,8 +297,25 @@ class ActionModule(ActionBase):
         now["brought"] = found["files"]
         own["models"] = {**own["models"], name: now}
         own["summary"] = summary_of(own["models"])
-        own["brings"] = [*own["brings"], os.path.join(arguments["directory"], name)]
+        at = str(found.get("at", name))
+        own["directories"] = {**own["directories"], name: at}
+        own["brings"] = [*own["brings"], os.path.join(arguments["directory"], at)]
         own["left"] = {other: why for other, why in own["left"].items() if other != name}
+
+    def _remove(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Remove the weights that nobody needs on this host."""
+        wanted = []
+        for name, source in arguments["models"].items():
+            hub = sources.kind_of(name, source) == "hub"
+            revision = self._pinned(source).get("revision") if hub else None
+            wanted += [at_revision(name, revision)] if revision or not hub else [name, f"{name}@*"]
+        found = self._ask({"step": "remove", "wanted": wanted})
+        result = {"changed": bool(found["removed"]), **{key: found[key] for key in ("removed", "kept", "summary")}}
+        if self._task.diff:
+            headers = {"before_header": "model directories", "after_header": "model directories"}
+            texts = ["".join(f"{name}\n" for name in names) for names in (sorted(found["removed"]), [])]
+            result["diff"] = {**headers, "before": texts[0], "after": texts[1]}
+        return result
 
     def _close(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Serve no models any more."""
@@ -404,6 +429,8 @@ class ActionModule(ActionBase):
             model.pop("unknown")
             model.pop("revision")
             model["brought"] = 0
+        at = {name: str(model.pop("at", name)) for name, model in found.items()}
+        at |= {name: at_revision(name, known[name].get("revision")) for name in to_fetch}
         after = {name: dict(model) for name, model in found.items()}
         for name in to_copy:
             unread = [file for file, want in files[name].items() if want.sha256 is None]
@@ -432,8 +459,9 @@ class ActionModule(ActionBase):
         answer.update(
             changed=changed,
             models=now,
+            directories=at,
             summary=summary,
-            brings=[os.path.join(arguments["directory"], name) for name in to_bring],
+            brings=[os.path.join(arguments["directory"], at[name]) for name in to_bring],
         )
         if self._task.diff:
             answer["diff"] = diff_of(found, after)
@@ -474,7 +502,6 @@ class ActionModule(ActionBase):
         path, lines, warnings = self._pins_file, [], []
         for name in names:
             repository, recorded = known[name]["hub"], found[name]["revision"]
-            self._refuse_other(name, repository, recorded, pins)
             step = pinning.step(pins.value("weights", repository), found[name])
             if step == pinning.ASK and not ask:
                 continue
@@ -489,9 +516,12 @@ class ActionModule(ActionBase):
                 entry = self._seen(name, known[name], recorded)
                 if entry:  # a mirror may name none
                     pins = _pins_file.add(path, "weights", {repository: entry})
-                    self._refuse_other(name, repository, recorded, pins)
                     lines.append(f"{repository}: revision {pins.value('weights', repository)} is recorded in {path}")
-            known[name] = {**known[name], "revision": pins.value("weights", repository) or None}
+            pinned = pins.value("weights", repository)
+            known[name] = {**known[name], "revision": pinned or None}
+            if recorded and pinned and recorded != pinned:
+                # Another host was first. The pinned revision is brought beside what is here.
+                found[name].update(state="missing", reason=f"{repository} is here at {recorded}, not at {pinned}")
         return {"pins": lines, **({"warnings": warnings} if warnings else {})}
 
     def _seen(self, name: str, source: Mapping[str, Any], recorded: str) -> _pins.Entry:
@@ -501,12 +531,6 @@ class ActionModule(ActionBase):
             return _pins_file.seen("weights", recorded, host, "the host's own record")
         revision = self._ask_source({"step": "resolve", **self._task_for(name, source)})["revision"]
         return _pins_file.seen("weights", revision, host, self._origin()) if revision else {}
-
-    def _refuse_other(self, name: str, repository: str, recorded: str, pins: Pins) -> None:
-        where = f"{self._vars['inventory_hostname']} ({name})"
-        wrong = _pins.conflict(pins, "weights", repository, recorded, where, self._pins_file) if recorded else ""
-        if wrong:
-            raise WeightsError(wrong)
 
     def _origin(self) -> str:
         return str(self._options["mirror"] or self._options["endpoint"])
@@ -572,7 +596,7 @@ class ActionModule(ActionBase):
     def _task_for(self, name: str, source: Mapping[str, Any], spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What the host is told to fetch a model, from its source if ``spec`` says nothing else."""
         return {
-            "name": name,
+            "name": at_revision(name, source.get("revision")) if "hub" in source else name,
             "spec": spec or sources.specification(name, source, self._options),
             "source": sources.identity(name, source, self._options["exclude"]),
             "options": {
@@ -594,7 +618,7 @@ class ActionModule(ActionBase):
         before = None
         job = HostJob(self._connection, "the download", lambda text: self._say(name, text), PAUSES_S)
         while True:
-            found = job.look(lambda: self._ask({"step": "look", "name": name}))
+            found = job.look(lambda: self._ask({"step": "look", "name": task["name"]}))
             self._wrong = found.get("wrong", self._wrong)
             if found["state"] == "failed":
                 raise WeightsError(f"{name}: {found['message']}")
@@ -606,7 +630,7 @@ class ActionModule(ActionBase):
         try:
             if found["state"] != "done":
                 raise Ended(name, found["message"])
-            done = self._ask({"step": "finish", "name": name})
+            done = self._ask({"step": "finish", "name": task["name"]})
         except WeightsError:
             there = self._put_by_another(name, task["source"])
             if there is None:
@@ -641,7 +665,7 @@ class ActionModule(ActionBase):
             module_name=MODULE,
             module_args={
                 "directory": self._task.args["directory"],
-                "request": request,
+                "request": {**request, "slots": dict(self._slots)} if self._slots else request,
                 # only what asks the hub needs it
                 "hub_token": self._token if request.get("spec", {}).get("kind") == "hub" else "",
             },

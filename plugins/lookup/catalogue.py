@@ -41,6 +41,14 @@ options:
     description: Profiles as data, C(name) to profile; they come after all folders.
     type: dict
     default: {}
+  weights:
+    description:
+      - What the site says of the weights of profiles. It decides which commit of a repository a profile's model is, and
+        so in which directory it stands on a host.
+      - C(sources) and C(revisions) are the variables C(model_weights_models) and C(model_weights_revisions),
+        C(pins_file) is the file with the recorded commits.
+    type: dict
+    default: {}
 seealso:
   - module: arcpro.b70.b70_slot_files
   - plugin: arcpro.b70.stack_id
@@ -66,6 +74,7 @@ _raw:
   description:
     - One mapping. For profiles, C(name) to the complete profile, with C(origins) (dotted path to the name of the
       profile that wrote the value), C(origin_files) (dotted path to the file it is written in) and C(source_file).
+      C(weights) lists the directories of its models, with C(directory), C(base) and C(repository).
     - For models, C(name) to the list with C(source), C(precisions), C(notes) and C(models).
     - For stacks, C(name) to the complete manifest, with C(source_file) and, where it names a C(lock), C(lock_file) and
       C(lock_sha256).
@@ -79,10 +88,13 @@ from typing import Any
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins_file
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.models import load_models
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.places import Site
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError, did_you_mean
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
+from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import PinsError
 
 
 class LookupModule(LookupBase):
@@ -99,9 +111,16 @@ class LookupModule(LookupBase):
             if self.get_option("kind") == "stacks":
                 return [_chosen(stacks, terms, "stack")]
             folders = _folders(self.get_option("dirs"), places)
-            return [_chosen(load_catalogue(folders, self.get_option("inline"), stacks), terms, "profile")]
-        except CatalogueError as error:
+            site = _site(self.get_option("weights"))
+            return [_chosen(load_catalogue(folders, self.get_option("inline"), stacks, site), terms, "profile")]
+        except (CatalogueError, PinsError) as error:
             raise AnsibleLookupError(str(error)) from error
+
+
+def _site(weights: dict[str, Any]) -> Site:
+    path = weights.get("pins_file")
+    pins = _pins_file.read(str(path)).values("weights") if path else {}
+    return Site(weights.get("sources") or {}, weights.get("revisions") or {}, pins)
 
 
 def _folders(named: list[str], places: list[str]) -> list[Path]:

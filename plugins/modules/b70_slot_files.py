@@ -15,6 +15,7 @@ description:
     verifies the running engine. Sends everything to the host at once.
   - Writes the rendered profiles, environments and systemd units of a slot, and removes those of profiles that are no
     longer in the catalogue.
+  - Looks first at the weights on the host, because their record is part of a profile's fingerprint.
   - Validates everything before it replaces anything. C(systemd-analyze verify) checks the units, and only a program
     that is not installed yet is tolerated. Each file is replaced atomically.
   - A profile is in use if it runs, starts at boot, is named by the slot's state or was verified last. Its files stay
@@ -40,6 +41,11 @@ attributes:
   idempotent:
     support: full
 options:
+  weights:
+    description: What the site says of the weights of profiles, as for the lookup P(arcpro.b70.catalogue#lookup). It
+      decides in which directory the model of a profile stands.
+    type: dict
+    default: {}
   settings:
     description: The settings of the host. Everything else comes from the catalogue.
     type: dict
@@ -309,6 +315,7 @@ def main() -> None:
             "profile_dirs": {"type": "list", "elements": "str", "default": []},
             "stack_dirs": {"type": "list", "elements": "str", "default": []},
             "inline_profiles": {"type": "dict", "default": {}},
+            "weights": {"type": "dict", "default": {}},
             "files": {"type": "list", "elements": "dict", "default": [], "options": file_spec},
             **_arguments.SLOT,
             "lock_timeout": {"type": "float", "default": 60.0},

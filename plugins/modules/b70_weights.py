@@ -18,7 +18,10 @@ description:
     model's name. An interrupted copy is resumed, and never has the model's name.
   - C(.b70-weights.json) beside the weights records size, time and SHA-256 of every file. A file of 16 MiB or more is
     not read again while its size and time match the record, unless O(verify=checksum).
-  - A running engine keeps its open files.
+  - A model of the hub stands at C(NAME@COMMIT), so another revision is installed beside it, and files that are the same
+    are hard links. A directory C(NAME) that somebody filled by hand is used as it is for a profile.
+  - A running engine keeps its open files. Files in a directory that a slot serves, boots or goes back to, or that a
+    process names, are repaired and added to, but never replaced by other ones.
   - Hosts of one play can bring models of the kinds V(hub) and V(url) together, in steps that all of them run, see
     O(step). One host downloads, and the others take the files from hosts that have them. A step reads the results that
     the hosts of the batch have registered as C(__model_weights_now) and C(__model_weights_shared). The role
@@ -50,8 +53,10 @@ options:
       - V(round) brings the models whose turn it is. In each round as many hosts take a model as have it. If a host gets
         wrong bytes, it names the host that gave them and continues with the others.
       - V(close) ends V(serve).
+      - V(remove) removes the directories that no profile, slot or process of the host names and that O(models) does not
+        list, and says why. Directories without a record, which somebody filled by hand, stay.
     type: str
-    choices: [bring, find, share, serve, round, close]
+    choices: [bring, find, share, serve, round, close, remove]
     default: bring
   peers:
     description: How hosts give models to each other.
@@ -114,8 +119,8 @@ options:
     description:
       - A YAML file on the controller with the revisions of repositories for which a source names none.
       - The first host that downloads from such a repository looks up its current revision, and the module records it in
-        this file. Every other host uses the same revision, in the same play and later. For a host that has another one
-        the module fails and names both.
+        this file. Every other host uses the same revision, in the same play and later. A host that has another one gets
+        the pinned one beside it.
       - A revision that a host already has is added if the file has none.
       - If this is empty or its directory is not writable, a first download fails.
     type: path
@@ -184,6 +189,15 @@ options:
     description: The hub's token. The download gets it as a systemd credential, never as an argument.
     type: str
     default: ''
+  config_dir:
+    description: The configuration directory of the slot main, which tells with those of the other slots which models
+      are needed on the host.
+    type: path
+    default: /etc/b70-vllm-slot
+  state_dir:
+    description: The directory with copies of the last verified profiles.
+    type: path
+    default: /var/lib/b70
   wanted:
     description:
       - The models that must be complete on the host afterwards, by directory name or absolute path.
@@ -220,6 +234,11 @@ EXAMPLES = r"""
     report:
       - gemma4-12b-it-int4-autoround-intel
 
+- name: Remove the weights that nobody needs
+  arcpro.b70.b70_weights:
+    directory: /mnt/fast-ai/llm-models
+    step: remove
+
 - name: Read every byte of the models that are in use
   arcpro.b70.b70_weights:
     directory: /mnt/fast-ai/llm-models
@@ -254,6 +273,18 @@ models:
     brought:
       description: Number of files that were copied, 0 in check mode.
       type: int
+directories:
+  description: The name of the directory in which each model stands, or in check mode would stand.
+  returned: unless O(step) is V(share), V(close) or V(remove)
+  type: dict
+removed:
+  description: Names of the directories that were, or in check mode would be, removed, each with the reason.
+  returned: for O(step=remove)
+  type: dict
+kept:
+  description: Names of the directories that stay, each with the reason.
+  returned: for O(step=remove)
+  type: dict
 brings:
   description: Directories of the models that were, or in check mode would be, installed.
   returned: always
@@ -309,6 +340,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import service
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.sources import OPTIONS, PEERS, STEPS
@@ -336,6 +368,8 @@ def main() -> None:
             "options": {"type": "dict", "default": {}, "options": OPTIONS},
             "pins_file": {"type": "path", "default": ""},
             "hub_token": {"type": "str", "default": "", "no_log": True},
+            "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
+            "state_dir": {"type": "path", "default": _paths.STATE_DIR},
         },
         supports_check_mode=True,
     )

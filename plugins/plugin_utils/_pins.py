@@ -49,7 +49,7 @@ class Section:
     key: str
     pattern: re.Pattern[str]
     shape: str
-    other: str
+    other: str = ""  # of weights there may be several revisions on a host, so none is in the way
 
 
 SECTIONS = {
@@ -57,7 +57,6 @@ SECTIONS = {
         "revision",
         re.compile(r"[0-9a-f]{40}"),
         "a commit of 40 hex digits",
-        "remove the model's directory on that host, and the next run fetches the pinned revision",
     ),
     "wheels": Section(
         "digest",

@@ -31,6 +31,7 @@ from vendor.server import gateway
 
 LAB = "weights"
 TINY = ROOT / "tests/lab/models/tiny-a"
+MODEL = f"{MODELS}/tiny-a@{COMMIT}"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -100,7 +101,7 @@ def test_a_model_of_a_profile_arrives_and_its_revision_is_recorded_for_all(run: 
         "model tiny-a (profile tiny) comes from the hub's repository lab/tiny-a, and no revision of it is known" in said
     )
     assert "set b70_pins_file to a file that can be written" in said
-    assert (hub.asked, run.pins.exists(), host.file(f"{MODELS}/tiny-a").exists) == ([], False, False)
+    assert (hub.asked, run.pins.exists(), host.file(f"{MODEL}").exists) == ([], False, False)
 
     done = run("-v", model_weights_profiles=["tiny"])
     assert done.code == 0, done.output
@@ -109,11 +110,11 @@ def test_a_model_of_a_profile_arrives_and_its_revision_is_recorded_for_all(run: 
     assert (pinned["revision"], pinned["from"]) == (COMMIT, hub.url)
     assert f"tiny-a: fetching 5 files, 508.4 kB from lab/tiny-a at {COMMIT[:12]}" in done.output
     for path in TINY.iterdir():
-        assert host.file(f"{MODELS}/tiny-a/{path.name}").sha256sum == host_sum(path)
-    record = json.loads(host.file(f"{MODELS}/tiny-a/.b70-weights.json").content_string)
+        assert host.file(f"{MODEL}/{path.name}").sha256sum == host_sum(path)
+    record = json.loads(host.file(f"{MODEL}/.b70-weights.json").content_string)
     assert (record["source"]["repository"], record["source"]["revision"]) == ("lab/tiny-a", COMMIT)
-    assert host.file(f"{MODELS}/tiny-a").user == "root"
-    assert sorted(host.check_output(f"ls -A {MODELS}").split()) == ["tiny-a"]
+    assert host.file(f"{MODEL}").user == "root"
+    assert sorted(host.check_output(f"ls -A {MODELS}").split()) == [f"tiny-a@{COMMIT}"]
     assert {one.token for one in hub.asked if one.storage} == {""}
 
     hub.asked.clear()
@@ -124,7 +125,9 @@ def test_a_model_of_a_profile_arrives_and_its_revision_is_recorded_for_all(run: 
     assert hub.asked == []
 
 
-def test_another_host_takes_the_pinned_revision_and_what_changed_is_an_error(run: Operator, hub: Hub, host: Host):
+def test_another_host_takes_the_pinned_revision_and_another_pin_is_brought_beside_it(
+    run: Operator, hub: Hub, host: Host
+):
     elsewhere: dict[str, Any] = {"model_weights_profiles": ["tiny"], "model_weights_dir": "/mnt/fast-ai/another"}
     before, moved = run.pins.read_text(), "f" * 40
     hub.commit = moved  # upstream's history was written anew
@@ -138,12 +141,15 @@ def test_another_host_takes_the_pinned_revision_and_what_changed_is_an_error(run
     assert run.pins.read_text() == before
 
     run.pins.write_text(before.replace(COMMIT, moved))
-    for words in ((), ("--check",)):
-        refused = run(*words, model_weights_profiles=["tiny"])
-        assert refused.code != 0
-        said = words_of(refused.output)
-        assert f"(tiny-a) has the revision {COMMIT}, and {run.pins} pins {moved} (first seen by" in said
-        assert "Either keep the pin: remove the model's directory on that host" in said
+    predicted = run("--check", model_weights_profiles=["tiny"])
+    assert (predicted.code, predicted.changed) == (0, 1), predicted.output
+    hub.commit = moved
+    beside = run(model_weights_profiles=["tiny"])
+    assert beside.code == 0, beside.output
+    one, other = (f"{MODELS}/tiny-a@{revision}/model.safetensors" for revision in (COMMIT, moved))
+    assert len(set(host.check_output(f"stat -c %i {one} {other}").split())) == 1
+    host.check_output(f"rm -r {MODELS}/tiny-a@{moved}")
+    hub.commit = COMMIT
     run.pins.write_text(before)
 
 
@@ -152,7 +158,7 @@ def host_sum(path: Path) -> str:
 
 
 def test_a_damaged_file_is_fetched_again_and_nothing_else(run: Operator, hub: Hub, host: Host):
-    host.check_output(f"truncate -s 100 {MODELS}/tiny-a/model.safetensors")
+    host.check_output(f"truncate -s 100 {MODEL}/model.safetensors")
     hub.asked.clear()
     done = run("-vvv", model_weights_models=SOURCE)
     assert (done.code, done.changed) == (0, 1), done.output
@@ -161,13 +167,13 @@ def test_a_damaged_file_is_fetched_again_and_nothing_else(run: Operator, hub: Hu
 
 
 def test_a_download_outlives_its_play_and_the_next_one_joins_it(run: Operator, hub: Hub, host: Host, tmp_path: Path):
-    host.check_output(f"rm {MODELS}/tiny-a/model.safetensors")
+    host.check_output(f"rm {MODEL}/model.safetensors")
     hub.asked.clear()
     hub.pace_s = 5.0
     plays: list[Play] = []
     first = threading.Thread(target=lambda: plays.append(run("-v", model_weights_models=SOURCE)))
     first.start()
-    unit = "b70-weights-tiny-a.service"
+    unit = f"b70-weights-tiny-a-{COMMIT}.service"
     limit = time.monotonic() + LIMIT_S
     while host.run(f"systemctl is-active {unit}").stdout.strip() != "active":
         assert time.monotonic() < limit, "no download began"
@@ -192,18 +198,18 @@ def test_a_download_outlives_its_play_and_the_next_one_joins_it(run: Operator, h
 
 
 def test_a_killed_download_says_so_and_the_next_run_goes_on(run: Operator, hub: Hub, host: Host):
-    host.check_output(f"rm {MODELS}/tiny-a/model.safetensors")
+    host.check_output(f"rm {MODEL}/model.safetensors")
     hub.asked.clear()
     hub.pace_s = 3.0
     plays: list[Play] = []
     first = threading.Thread(target=lambda: plays.append(run(model_weights_models=SOURCE)))
     first.start()
     limit = time.monotonic() + LIMIT_S
-    part = f"find {MODELS}/.tiny-a.incoming -name '.*.part' -size +200k"
+    part = f"find {MODELS}/.tiny-a@{COMMIT}.incoming -name '.*.part' -size +200k"
     while not host.run(part).stdout.strip():
         assert time.monotonic() < limit, "nothing came"
         time.sleep(0.1)
-    host.check_output("systemctl kill -s KILL b70-weights-tiny-a.service")
+    host.check_output(f"systemctl kill -s KILL b70-weights-tiny-a-{COMMIT}.service")
     first.join()
     hub.pace_s = 0
     assert plays[0].code != 0
@@ -220,9 +226,9 @@ def test_a_killed_download_says_so_and_the_next_run_goes_on(run: Operator, hub: 
 
 
 def test_what_cannot_be_had_is_refused_and_the_old_model_stays(run: Operator, hub: Hub, host: Host):
-    before = host.file(f"{MODELS}/tiny-a/model.safetensors").sha256sum
+    before = host.file(f"{MODEL}/model.safetensors").sha256sum
     hub.faults["model.safetensors"] = Fault("corrupt", after=400_000, times=-1)
-    host.check_output(f"rm {MODELS}/tiny-a/tokenizer.json && mv {MODELS}/tiny-a {MODELS}/tiny-b")
+    host.check_output(f"rm {MODEL}/tokenizer.json && mv {MODEL} {MODELS}/tiny-b")
     source = {"tiny-c": {"hub": "lab/tiny-a", "revision": COMMIT}}
     refused = run(model_weights_models=source)
     assert refused.code != 0
@@ -233,8 +239,8 @@ def test_what_cannot_be_had_is_refused_and_the_old_model_stays(run: Operator, hu
     refused = run(model_weights_models=source)
     assert "refuses the token for lab/tiny-a (401): set model_weights_hub_token" in words_of(refused.output)
     hub.token = TOKEN
-    host.check_output(f"mv {MODELS}/tiny-b {MODELS}/tiny-a")
-    assert host.file(f"{MODELS}/tiny-a/model.safetensors").sha256sum == before
+    host.check_output(f"mv {MODELS}/tiny-b {MODEL}")
+    assert host.file(f"{MODEL}/model.safetensors").sha256sum == before
     fixed = run(model_weights_models=SOURCE)
     assert (fixed.code, fixed.changed) == (0, 1), fixed.output
 
@@ -260,15 +266,15 @@ def test_a_mirror_takes_the_hubs_place_and_must_have_the_same_revision(run: Oper
     through["model_weights_accept_unsigned"] = True
     other = {"tiny-a": {"hub": "lab/tiny-a", "revision": "f" * 40}}
     refused = run(model_weights_models=other, **through)
-    assert f"holds revision {COMMIT}, and {'f' * 40} is wanted" in words_of(refused.output)
+    assert f"tiny-a@{'f' * 40} has neither .b70-weights.json nor SHA256SUMS" in words_of(refused.output)
     done = run(model_weights_models=SOURCE, **through)
     assert (done.code, done.changed) == (0, 1), done.output
     again = run(model_weights_models=SOURCE, **through)
     assert (again.code, again.changed) == (0, 0), again.output
-    pin = host.file(f"{MODELS}/tiny-a/.b70-weights.json").sha256sum
+    pin = host.file(f"{MODEL}/.b70-weights.json").sha256sum
     plain = {
-        "copy": {"url": "http://127.0.0.1:8099/tiny-a", "manifest_sha256": pin},
-        "share": {"host_path": f"{MODELS}/tiny-a"},
+        "copy": {"url": f"http://127.0.0.1:8099/tiny-a@{COMMIT}", "manifest_sha256": pin},
+        "share": {"host_path": f"{MODEL}"},
     }
     for _attempt in range(2):
         done = run(model_weights_models=plain)
@@ -306,7 +312,7 @@ def test_the_mirror_play_fetches_what_profiles_name_and_a_second_run_nothing(
     host.check_output("gpg --homedir /var/lib/b70-mirror --export --output /etc/apt/keyrings/b70-mirror.gpg")
     done = run(model_weights_profiles=["tiny"], **there)  # the mirror knows the revision
     assert done.code == 0, done.output
-    record = json.loads(host.file("/mnt/fast-ai/third/tiny-a/.b70-weights.json").content_string)
+    record = json.loads(host.file(f"/mnt/fast-ai/third/tiny-a@{COMMIT}/.b70-weights.json").content_string)
     assert record["source"]["revision"] == COMMIT
     pinned = pinned_of(run)
     assert (pinned["revision"], pinned["from"]) == (COMMIT, "http://127.0.0.1:8098/models")
@@ -327,7 +333,7 @@ def test_hosts_of_one_play_take_one_revision_whatever_each_of_them_was_told(run:
     assert done.code == 0, done.output
     records = []
     for variables in inventory_hosts(str(INVENTORY), "b70_hosts").values():
-        text = reach(variables).file("/mnt/fast-ai/together/tiny-a/.b70-weights.json").content_string
+        text = reach(variables).file(f"/mnt/fast-ai/together/tiny-a@{COMMIT}/.b70-weights.json").content_string
         records.append(json.loads(text)["source"]["revision"])
     assert records == [COMMIT, COMMIT]
     assert pinned_of(run)["revision"] == COMMIT

@@ -30,6 +30,7 @@ from vendor.server import gateway
 LAB = "peers"
 SIZE = 48_000_000
 SOURCE = {"big": {"hub": "lab/big", "revision": COMMIT}}
+BIG = f"big@{COMMIT}"
 PORT = 18090
 
 
@@ -79,7 +80,7 @@ def digest(model: Path) -> str:
 
 
 def sums(hosts: list[Host], directory: str = MODELS) -> set[str]:
-    return {host.file(f"{directory}/big/model.safetensors").sha256sum for host in hosts}
+    return {host.file(f"{directory}/{BIG}/model.safetensors").sha256sum for host in hosts}
 
 
 def listens(host: Host) -> bool:
@@ -100,7 +101,7 @@ def test_a_prediction_names_who_downloads_and_who_takes_from_whom(run: Operator,
     assert said.count("big: would be fetched from") == 1
     assert said.count("big: would be taken from peers1, peers2") == 2
     assert hub.asked == []
-    assert not any(host.file("/usr/bin/aria2c").exists or host.file(f"{MODELS}/big").exists for host in hosts)
+    assert not any(host.file("/usr/bin/aria2c").exists or host.file(f"{MODELS}/{BIG}").exists for host in hosts)
 
 
 def test_one_host_downloads_and_every_other_one_takes(run: Operator, hub: Hub, hosts: list[Host], model: Path):
@@ -112,9 +113,9 @@ def test_one_host_downloads_and_every_other_one_takes(run: Operator, hub: Hub, h
     assert "peers2 | big: taking 3 files, 48.0 MB from peers1" in done.output
     assert "peers3 | big: taking 3 files, 48.0 MB from peers1, peers2" in done.output
     for host in hosts:
-        record = json.loads(host.file(f"{MODELS}/big/.b70-weights.json").content_string)
+        record = json.loads(host.file(f"{MODELS}/{BIG}/.b70-weights.json").content_string)
         assert (record["source"]["kind"], record["source"]["revision"]) == ("hub", COMMIT)
-        assert host.check_output(f"ls -A {MODELS}").split() == ["big"]
+        assert host.check_output(f"ls -A {MODELS}").split() == [BIG]
         assert not listens(host)
         assert not host.file("/run/b70-weights-serve").exists
         assert not host.service("nginx").is_running
@@ -134,13 +135,13 @@ def test_a_second_run_changes_nothing_and_asks_nobody(run: Operator, hub: Hub, h
 def test_wrong_bytes_are_caught_their_host_is_named_and_the_others_give_the_right_ones(
     run: Operator, hub: Hub, hosts: list[Host], model: Path
 ):
-    weights = f"{MODELS}/big/model.safetensors"
+    weights = f"{MODELS}/{BIG}/model.safetensors"
     # As a disk that went bad: size and time are those of the record.
     hosts[1].check_output(
         f"touch -r {weights} /tmp/time && dd if=/dev/urandom of={weights} bs=1M count=45 conv=notrunc "
         f"&& touch -r /tmp/time {weights}"
     )
-    hosts[3].check_output(f"rm -r {MODELS}/big")
+    hosts[3].check_output(f"rm -r {MODELS}/{BIG}")
     done = run("-v")
     assert done.code == 0, done.output
     said = words_of(done.output)
@@ -158,19 +159,19 @@ def test_an_interrupted_transfer_goes_on_and_its_rate_is_limited(
     run: Operator, hub: Hub, hosts: list[Host], model: Path, tmp_path: Path
 ):
     taker = hosts[3]
-    taker.check_output(f"rm -r {MODELS}/big")
+    taker.check_output(f"rm -r {MODELS}/{BIG}")
     log = tmp_path / "interrupted.log"
     limit = time.monotonic() + LIMIT_S
-    half = f"find {MODELS}/.big.incoming -name '.*.part.aria2'"
-    blocks = f"find {MODELS}/.big.incoming -name '.*.part' -printf '%b\\n'"
+    half = f"find {MODELS}/.{BIG}.incoming -name '.*.part.aria2'"
+    blocks = f"find {MODELS}/.{BIG}.incoming -name '.*.part' -printf '%b\\n'"
     with run.begin(log, model_weights_peers_rate="2M") as begun:
         while not taker.run(half).stdout.strip() or int(taker.run(blocks).stdout.strip() or 0) * 512 < SIZE // 2:
             assert begun.poll() is None, log.read_text()
             assert time.monotonic() < limit, log.read_text()
             time.sleep(0.5)
         assert "--max-overall-download-limit=2M" in taker.check_output("ps -ewwo args")
-        assert taker.check_output("systemctl show -p User b70-weights-big.service") == "User=b70"
-        assert not taker.file("/run/credentials/b70-weights-big.service").exists
+        assert taker.check_output(f"systemctl show -p User b70-weights-big-{COMMIT}.service") == "User=b70"
+        assert not taker.file(f"/run/credentials/b70-weights-big-{COMMIT}.service").exists
         assert "DynamicUser=yes" in hosts[0].check_output("systemctl show -p DynamicUser b70-weights-serve.service")
         address = hosts[0].check_output("hostname -I").split()[0]
         url = f"http://{address}:{PORT}/big"
@@ -179,7 +180,7 @@ def test_an_interrupted_transfer_goes_on_and_its_rate_is_limited(
         assert taker.check_output(f"python3 -c '{asked}' {url}/config.json") == "200"
         assert "403: Forbidden" in taker.run(f"python3 -c '{asked}' {url}/.b70-weights.json").stderr
         kill_tree(begun)
-    taker.check_output("systemctl kill -s KILL b70-weights-big.service")
+    taker.check_output(f"systemctl kill -s KILL b70-weights-big-{COMMIT}.service")
     before = received(taker)
     done = run("-v")
     assert done.code == 0, done.output
@@ -193,15 +194,15 @@ def test_a_transfer_that_is_ended_and_a_host_that_vanishes_cost_nothing_but_time
     run: Operator, hub: Hub, hosts: list[Host], model: Path, tmp_path: Path
 ):
     taker = hosts[3]
-    taker.check_output(f"rm -r {MODELS}/big")
+    taker.check_output(f"rm -r {MODELS}/{BIG}")
     log = tmp_path / "vanished.log"
     limit = time.monotonic() + LIMIT_S
     with run.begin(log, model_weights_peers_rate="4M") as begun:
-        while not taker.run(f"find {MODELS}/.big.incoming -name '.*.part' -size +4M").stdout.strip():
+        while not taker.run(f"find {MODELS}/.{BIG}.incoming -name '.*.part' -size +4M").stdout.strip():
             assert begun.poll() is None, log.read_text()
             assert time.monotonic() < limit, log.read_text()
             time.sleep(0.2)
-        taker.check_output("systemctl kill -s KILL b70-weights-big.service")
+        taker.check_output(f"systemctl kill -s KILL b70-weights-big-{COMMIT}.service")
         while log.read_text().count("peers4 | big: taking") < 2:
             assert begun.poll() is None, log.read_text()
             assert time.monotonic() < limit, log.read_text()
@@ -216,7 +217,7 @@ def test_a_transfer_that_is_ended_and_a_host_that_vanishes_cost_nothing_but_time
 
 def test_without_any_host_that_gives_it_the_source_does(run: Operator, hub: Hub, hosts: list[Host], model: Path):
     for host in hosts[1:]:
-        host.check_output(f"rm -r {MODELS}/big")
+        host.check_output(f"rm -r {MODELS}/{BIG}")
     # Something else has the port of the only host that has the model.
     hosts[0].check_output(f"systemd-run -q --unit taken python3 -m http.server {PORT}")
     hosts[0].check_output(f"timeout 120 sh -c 'until ss -ltn | grep -q :{PORT}; do sleep 0.1; done'")

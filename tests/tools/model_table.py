@@ -18,11 +18,11 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / ".cache" / "collections"))
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of_engine  # noqa: E402
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import is_commit  # noqa: E402
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue  # noqa: E402
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks  # noqa: E402
 from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.choose import STATUSES  # noqa: E402
 from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.offers import summary  # noqa: E402
-from ansible_collections.arcpro.b70.plugins.plugin_utils._weights.hub import is_commit  # noqa: E402
 
 PAGE = ROOT / "docs" / "profiles.md"
 BEGIN = "<!-- profiles: written by `make docs` from the catalogue -->"

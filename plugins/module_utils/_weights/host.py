@@ -1,10 +1,15 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Model directories on a disk: inspect one, prepare a replacement beside it, put that in place."""
+"""Model directories on a disk: find and inspect one, prepare a replacement beside it, put that in place.
+
+A model of a repository stands at ``NAME@COMMIT``, so several revisions are there side by side, and equal files are
+hard links. What has no commit (a copied directory, files that somebody put there) stands at ``NAME``.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +21,8 @@ from .._files import sha256
 from .contents import faults
 from .manifest import (
     MANIFEST,
+    MISSING,
+    NO_TIME,
     Entry,
     Judgement,
     Manifest,
@@ -23,6 +30,8 @@ from .manifest import (
     Wanted,
     WeightsError,
     as_recorded,
+    at_revision,
+    base_of,
     check_relative,
     compare,
     in_words,
@@ -61,6 +70,43 @@ class Finding:
     def as_result(self) -> dict[str, Any]:
         """Return the finding as plain data, for a module's result."""
         return dict(vars(self))
+
+
+def revisions(parent: str, name: str) -> list[str]:
+    """Return the names of a model's directories below ``parent``: NAME first, then NAME@COMMIT in order.
+
+    A link from NAME to one of the others, as a mirror has it, is none of them.
+    """
+    base = base_of(name)
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(parent) as entries:
+        mine = [entry for entry in entries if base_of(entry.name) == base and entry.is_dir()]
+        return sorted(
+            entry.name for entry in mine if not (entry.is_symlink() and os.readlink(entry.path).startswith(f"{base}@"))
+        )
+    return []
+
+
+def stand(parent: str, name: str, repository: str | None = None, revision: str | None = None) -> str:
+    """Return the name of the directory below ``parent`` in which a model stands, or is to stand.
+
+    Of a known ``revision`` this is ``NAME@COMMIT``, or ``NAME`` where somebody put a whole model that no other revision
+    is recorded for. Without a revision it is what is there: ``NAME``, else the revision that was recorded last.
+    """
+    base, there = base_of(name), revisions(parent, name)
+    known = at_revision(base, revision) if revision else name
+    if known in there:
+        return known
+    wanted = {"kind": "hub", "repository": repository, "revision": known.partition("@")[2] or None}
+    if base in there:
+        path = os.path.join(parent, base)
+        origin = read_origin(path) or {}
+        if (origin.get("kind") != "hub" or same(origin, wanted)) and not lacking(path, scan(path)):
+            return base
+    recorded = {one: read_origin(os.path.join(parent, one)) for one in there if "@" in one}
+    mine = [one for one, source in recorded.items() if source and repository in (None, source.get("repository"))]
+    if "@" in known or not mine:
+        return known
+    return max(mine, key=lambda one: os.stat(os.path.join(parent, one, MANIFEST)).st_mtime_ns)
 
 
 def scan(directory: str) -> dict[str, Stat]:
@@ -114,22 +160,25 @@ def read_source(directory: str) -> dict[str, Wanted]:
     return {name: Wanted(stat.size, stat.mtime_ns) for name, stat in present.items()}
 
 
-def read_manifest(directory: str) -> Manifest | None:
-    """Return the manifest in ``directory``, or None where there is no usable one."""
+def read_record(directory: str) -> str | None:
+    """Return the text of the record in ``directory``, or None where there is none that can be read."""
     try:
         with open(os.path.join(directory, MANIFEST), encoding="utf-8") as stream:
-            return parse_manifest(stream.read())
-    except (FileNotFoundError, UnicodeDecodeError):
+            return stream.read()
+    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):
         return None
+
+
+def read_manifest(directory: str) -> Manifest | None:
+    """Return the manifest in ``directory``, or None where there is no usable one."""
+    text = read_record(directory)
+    return None if text is None else parse_manifest(text)
 
 
 def read_origin(directory: str) -> dict[str, Any] | None:
     """Return where the directory's files came from, as its manifest has it, or None."""
-    try:
-        with open(os.path.join(directory, MANIFEST), encoding="utf-8") as stream:
-            return parse_origin(stream.read())
-    except (FileNotFoundError, UnicodeDecodeError):
-        return None
+    text = read_record(directory)
+    return None if text is None else parse_origin(text)
 
 
 def write_manifest(
@@ -223,29 +272,34 @@ def prepare(
     uploader: int,
     begun: Callable[[str, list[str]], int] | None = None,
     full: bool = False,
+    used: str = "",
 ) -> tuple[str, list[str]]:
     """Make the folder beside ``directory`` in which its replacement is put together.
 
-    What an interrupted run left there, and what ``directory`` already has right, is kept; ``uploader`` (a user id) may
-    write there. ``begun`` is given the folder and the files still to bring, and returns how many of their bytes are
-    there. ``full`` reads what ``directory`` has, because its record may be wrong. Returns the folder and the files
-    still to bring; raises WeightsError when the disk is too small.
+    What an interrupted run left there, and what ``directory`` or another revision of the model already has right, is
+    kept; ``uploader`` (a user id) may write there. ``begun`` is given the folder and the files still to bring, and
+    returns how many of their bytes are there. ``full`` reads what is there, because a record may be wrong. ``used``
+    says what uses ``directory``: its files may then be repaired and others added, but not replaced. Returns the folder
+    and the files still to bring; raises WeightsError when the disk is too small, or for files in use.
     """
     parent, name = os.path.split(directory)
+    if used and (lost := _lost(directory, wanted)):
+        raise WeightsError(
+            f"{directory} is in use ({used}), and {in_words(lost)}. Nothing was replaced. Name another directory for "
+            "the new weights, in model_weights_models and in model.directory of the profile"
+        )
     staging = beside(directory, "incoming")
     os.makedirs(parent, mode=0o755, exist_ok=True)
     os.makedirs(staging, mode=0o700, exist_ok=True)
     _drop_links(staging)
     left = _keep_right(staging, wanted)
     if os.path.isdir(directory):
-        judgement = _compare(directory, wanted, scan(directory), read_manifest(directory), full=full)
-        for file in sorted(set(judgement.digests) & left):
-            _make_folders(staging, file)
-            try:
-                os.link(os.path.realpath(os.path.join(directory, file)), os.path.join(staging, file))
-            except OSError:
-                continue  # another file system: it is brought again
-            left.discard(file)
+        _link(directory, staging, wanted, left, full)
+    for other in revisions(parent, name):
+        # A time at the source tells nothing about another revision.
+        known = {file: wanted[file] for file in left if wanted[file].sha256 is not None}
+        if other != name and known:
+            _link(os.path.join(parent, other), staging, known, left, full)
     for file in left:
         _make_folders(staging, file)
     need = sum(wanted[file].size for file in left) - (begun(staging, sorted(left)) if begun else 0)
@@ -338,6 +392,40 @@ def _keep_right(staging: str, wanted: Mapping[str, Wanted]) -> set[str]:
         if os.path.lexists(os.path.join(staging, file)):
             os.unlink(os.path.join(staging, file))
     return set(wanted) - set(judgement.digests)
+
+
+def _link(directory: str, staging: str, wanted: Mapping[str, Wanted], left: set[str], full: bool) -> None:
+    """Link the wanted files that a directory has right into ``staging``, and take them off ``left``."""
+    present = {file: stat for file, stat in scan(directory).items() if file in left}
+    asked = {file: wanted[file] for file in left if file in wanted}
+    judgement = _compare(directory, asked, present, read_manifest(directory), full=full)
+    for file in sorted(judgement.digests):
+        _make_folders(staging, file)
+        try:
+            os.link(os.path.realpath(os.path.join(directory, file)), os.path.join(staging, file))
+        except OSError:
+            continue  # another file system: it is brought again
+        left.discard(file)
+
+
+def _lost(directory: str, wanted: Mapping[str, Wanted]) -> dict[str, str]:
+    """Return the files of a directory that it would no longer have, by what would become of each."""
+    if not os.path.isdir(directory):
+        return {}
+    manifest = read_manifest(directory)
+    if manifest is None:
+        judged = _compare(directory, wanted, scan(directory), None, full=True)
+        return {file: "would be replaced" for file, why in judged.problems.items() if why != MISSING}
+    lost = {}
+    for file, entry in manifest.items():
+        want = wanted.get(file)
+        if want is None:
+            lost[file] = "would be removed"
+            continue
+        by_time = want.mtime_ns in (NO_TIME, entry.source_mtime_ns)
+        if want.size != entry.size or not (by_time if want.sha256 is None else want.sha256 == entry.sha256):
+            lost[file] = "would be replaced"
+    return lost
 
 
 def _make_folders(root: str, file: str) -> None:

@@ -26,14 +26,12 @@ from .._slot.host.files import foreign
 from . import host
 from .fetching.program import part_name
 from .fetching.transports import ARIA2, arrived
-from .manifest import Entry, Manifest, Wanted, WeightsError, check_relative, missing_parts
+from .manifest import NO_TIME, Entry, Manifest, Wanted, WeightsError, base_of, check_relative, missing_parts
 
 _SYSTEMD = _transient.Systemd(WeightsError, "a download")
 _LIST_LIMIT_S = 300.0
 _TOKENS = "/run/b70-weights"
 _TAIL = 5
-# Never the time of a file, and never recorded as one.
-NO_TIME = -1
 
 
 class Later(WeightsError):
@@ -46,7 +44,8 @@ class Later(WeightsError):
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be fetched. ``spec`` is what the program is told, ``identity`` what is recorded."""
+    """What is to be fetched. ``spec`` is what the program is told, ``identity`` what is recorded, ``used`` what uses
+    the directory now."""
 
     directory: str
     spec: Mapping[str, Any]
@@ -54,6 +53,7 @@ class Request:
     options: Mapping[str, Any]
     program: Mapping[str, str]
     token: str = ""
+    used: str = ""
 
     @property
     def folder(self) -> str:
@@ -73,7 +73,8 @@ def _folder(directory: str) -> str:
 
 
 def unit_of(directory: str) -> str:
-    return f"b70-weights-{os.path.basename(directory)}.service"
+    # systemd would take what follows an @ for the instance of a template
+    return f"b70-weights-{os.path.basename(directory).replace('@', '-')}.service"
 
 
 def begin(request: Request) -> dict[str, Any]:
@@ -95,6 +96,7 @@ def begin(request: Request) -> dict[str, Any]:
         user.pw_uid,
         lambda folder, names: _begun(folder, {n: files[n] for n in names}, request.spec["kind"]),
         full=bool(request.options.get("full")),
+        used=request.used,
     )
     for name in set(wanted) - set(left):
         if wanted[name].sha256 is None:  # kept by its time at the source, as it is recorded
@@ -251,9 +253,11 @@ def _judge(request: Request, files: Mapping[str, list[Any]]) -> None:
 
 def resolve(request: Request) -> str:
     """Return the commit of the source, or the one with which a download began; empty if the source names none."""
-    begun = (_read(os.path.join(request.folder, "job.json")) or {}).get("identity", {})
-    if begun.get("repository") == request.identity["repository"] and begun.get("revision"):
-        return str(begun["revision"])
+    parent, name = os.path.split(request.directory)
+    for path in sorted(Path(parent).glob(f".{base_of(name)}@*.fetch/job.json")):
+        begun = (_read(str(path)) or {}).get("identity", {})
+        if begun.get("repository") == request.identity["repository"] and begun.get("revision"):
+            return str(begun["revision"])
     user = _user(request.options["user"])
     _place(request, user)
     try:
@@ -354,12 +358,17 @@ def finish(directory: str) -> dict[str, Any]:
     return {"files": len(wanted), "size": sum(want.size for want in wanted.values()), "brought": len(digests), **wrong}
 
 
+def running(directory: str) -> bool:
+    """Return whether a download of the model is under way."""
+    return _SYSTEMD.state(unit_of(directory)).running
+
+
 def standing(directory: str) -> dict[str, Any]:
     """``{"running": bool, "begun": bytes}``: what there is of a model that is not in place."""
     begun = 0
     for folder, _folders, files in os.walk(host.beside(directory, "incoming")):
         begun += sum(os.stat(os.path.join(folder, name)).st_blocks * 512 for name in files)
-    return {"running": _SYSTEMD.state(unit_of(directory)).running, "begun": begun}
+    return {"running": running(directory), "begun": begun}
 
 
 def _tail(path: str) -> str:

@@ -20,13 +20,19 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from .._slot.kinds import gguf
+from .._slot.model.weights import RECORDED
 
-MANIFEST = ".b70-weights.json"
+MANIFEST = RECORDED
 SCHEMA = 1
 # Below this size a file is always read: configurations and tokenizers cost nothing and are what people edit by hand.
 ALWAYS_HASH_BELOW = 16 * 1024 * 1024
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+MISSING = "is missing"
+# Never the time of a file, and never recorded as one.
+NO_TIME = -1
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_NAME = re.compile(rf"([A-Za-z0-9][A-Za-z0-9._-]{{0,127}})(@{_COMMIT.pattern})?")
 _INDEXES = ("model.safetensors.index.json", "consolidated.safetensors.index.json")
 _WEIGHTS = re.compile(r"[^/]+\.safetensors")
 # One of these groups must be there in full.
@@ -86,6 +92,21 @@ class Judgement:
     unknown: list[str] = field(default_factory=list)
     digests: dict[str, str] = field(default_factory=dict)
     stale: bool = False
+
+
+def is_commit(revision: object) -> bool:
+    """Return whether a revision names exactly one state of a repository for ever."""
+    return isinstance(revision, str) and _COMMIT.fullmatch(revision) is not None
+
+
+def at_revision(name: str, revision: object) -> str:
+    """Return the name of a model's directory at a revision: ``NAME@COMMIT``; without a commit ``name`` as it is."""
+    return f"{name}@{revision}" if is_commit(revision) and "@" not in name else name
+
+
+def base_of(name: str) -> str:
+    """Return the name of a model without the revision that its directory is named by."""
+    return name.partition("@")[0]
 
 
 def check_name(name: str) -> None:
@@ -214,7 +235,7 @@ def compare(
     for name, want in sorted(wanted.items()):
         have, entry = present.get(name), known.get(name)
         if have is None:
-            judgement.problems[name] = "is missing"
+            judgement.problems[name] = MISSING
             continue
         if have.size != want.size:
             judgement.problems[name] = f"has {have.size} bytes instead of {want.size}"

@@ -3,16 +3,24 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The host's part of b70_weights: one request of the controller and its answer, both plain data.
 
+NAME is that of the model's directory, NAME@COMMIT for a model of a repository. An inspection takes the name without a
+commit too, and answers ``at``, the directory that it found.
+
 inspect: ``{"models": {NAME: {"wanted": FILES | null, "source": {...}, "strict": bool}}, "full": bool}``
 -> ``{"models": {NAME: ...}}``; ``strict`` is there for models that the host fetches by itself
+stand: ``{"models": {NAME: REPOSITORY | null}}`` -> ``{"models": {NAME: {"at": name, "record": digest}}}``; NAME may be
+an absolute path
 prepare: ``{"models": {NAME: FILES}, "uploader": uid, "full": bool}``
 -> ``{"models": {NAME: {"folder": path, "files": [...]}}}``
 commit: ``{"name": NAME, "wanted": FILES, "source": {...}}`` -> ``{}``
 begin, resolve: ``{"name": NAME, "spec": {...}, "source": {...}, "options": {...}, "program": {file: text}}``, a token
 look, finish: ``{"name": NAME}``; what these four answer stands in job.py
 begin and resolve answer ``{"wait_s", "said", "advice"}`` if the source wants to be asked again later
-serve: ``{"models": [NAME], "address", "port", "allowed": [address], "limit_s"}`` -> ``{}``
+serve: ``{"models": {name in the address: NAME}, "address", "port", "allowed": [address], "limit_s"}`` -> ``{}``
 close: ``{}`` -> ``{}``
+remove: ``{"wanted": [NAME or pattern]}`` -> see unneeded.remove
+
+With ``"slots": {"config_dir", "state_dir"}`` the slots are not where they are by default.
 
 With ``"peers": {"network"}`` an inspection also answers ``peer`` (see peers.facts) and, for models that the host
 fetches by itself, ``records`` (``{NAME: {file: [size, sha256]}}``, of those that came from the wanted source) and
@@ -29,8 +37,9 @@ from dataclasses import replace
 from typing import Any
 
 from .._files import sha256
-from . import host, job, peers
-from .manifest import Wanted, WeightsError, check_name, check_relative
+from .._slot.model import weights
+from . import host, job, peers, unneeded
+from .manifest import Wanted, WeightsError, at_revision, check_name, check_relative
 from .sources import same
 
 Files = Mapping[str, Wanted]
@@ -52,7 +61,7 @@ def _for_peers(directory: str, sources: Mapping[str, Any], found: Mapping[str, A
     records: dict[str, Any] = {}
     standing: dict[str, Any] = {}
     for name, source in sources.items():
-        path = _below(directory, name)
+        path = _below(directory, found[name]["at"])
         if found[name]["state"] != "complete":
             standing[name] = job.standing(path)
         elif same(host.read_origin(path), source):
@@ -61,22 +70,33 @@ def _for_peers(directory: str, sources: Mapping[str, Any], found: Mapping[str, A
     return {"records": records, "standing": standing}
 
 
+def _stand(directory: str, name: str, repository: str | None) -> dict[str, str]:
+    at = name if os.path.isabs(name) else host.stand(directory, name, repository)
+    return {"at": at, "record": weights.digest(host.read_record(os.path.join(directory, at)))}
+
+
 def answer(directory: str, request: Mapping[str, Any] | None, write: bool, token: str = "") -> dict[str, Any]:
     """Do what is asked below ``directory`` and return the answer; ``write`` is false in check mode."""
     if not request:
         raise WeightsError("this module works through its action plugin: call it as a task of a play")
+    slots = unneeded.Slots(**request.get("slots", {}))
     if request["step"] == "inspect":
         found = {}
         for name, model in request["models"].items():
-            path = name if os.path.isabs(name) else _below(directory, name)
-            found[name] = _inspect(path, model, request["full"], write).as_result()
+            at = name if os.path.isabs(name) else _at(directory, name, model)
+            path = at if os.path.isabs(name) else _below(directory, at)
+            found[name] = _inspect(path, model, request["full"], write).as_result() | {"at": at}
         inspected: dict[str, Any] = {"models": found}
         if "peers" in request:
             fetched = {name: model["source"] for name, model in request["models"].items() if "strict" in model}
             inspected.update(_for_peers(directory, fetched, found), peer=peers.facts(request["peers"]["network"]))
         return inspected
+    if request["step"] == "stand":
+        return {"models": {name: _stand(directory, name, of) for name, of in request["models"].items()}}
+    if request["step"] == "remove":
+        return unneeded.remove(directory, slots, request["wanted"], write)
     if request["step"] == "serve":
-        models = {name: _below(directory, name) for name in request["models"]}
+        models = {name: _below(directory, at) for name, at in request["models"].items()}
         where = (request["address"], request["port"], request["allowed"], request["limit_s"])
         peers.serve(models, *where)
         return {}
@@ -86,8 +106,9 @@ def answer(directory: str, request: Mapping[str, Any] | None, write: bool, token
     if request["step"] == "prepare":
         prepared = {}
         for name, files in request["models"].items():
+            used = slots.used(directory).get(name, "")
             folder, left = host.prepare(
-                _below(directory, name), unpack(files), request["uploader"], full=request["full"]
+                _below(directory, name), unpack(files), request["uploader"], full=request["full"], used=used
             )
             prepared[name] = {"folder": folder, "files": left}
         return {"models": prepared}
@@ -96,7 +117,8 @@ def answer(directory: str, request: Mapping[str, Any] | None, write: bool, token
         return {}
     if request["step"] in ("begin", "resolve"):
         path = _below(directory, request["name"])
-        asked = job.Request(path, request["spec"], request["source"], request["options"], request["program"], token)
+        told = (request["spec"], request["source"], request["options"], request["program"], token)
+        asked = job.Request(path, *told, used=slots.used(directory).get(request["name"], ""))
         try:
             return job.begin(asked) if request["step"] == "begin" else {"revision": job.resolve(asked)}
         except job.Later as later:
@@ -127,6 +149,19 @@ def _inspect(path: str, model: Mapping[str, Any], full: bool, write: bool) -> ho
             files[name] = replace(files[name], sha256=sha256(os.path.join(source["path"], name)))
         found = host.inspect(path, files, source, full, write)
     return found
+
+
+def _at(directory: str, name: str, model: Mapping[str, Any]) -> str:
+    """Return the name of the directory in which a model is looked for."""
+    source = model["source"]
+    if source["kind"] not in ("hub", "host"):
+        return name
+    at = host.stand(directory, name, source.get("repository"), source.get("revision"))
+    strict = source["kind"] == "hub" and model.get("strict") and source.get("revision")
+    # Files of unknown origin do for a profile, but not where the operator names their source.
+    if strict and "@" not in at and not same(host.read_origin(os.path.join(directory, at)), source):
+        return at_revision(name, source["revision"])
+    return at
 
 
 def _below(directory: str, name: str) -> str:

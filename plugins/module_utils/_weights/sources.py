@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .. import _paths
-from .manifest import WeightsError
+from .manifest import WeightsError, at_revision
 
 # The kinds of source, and the keys that a source of that kind may have beside its own.
 KINDS: dict[str, frozenset[str]] = {
@@ -41,7 +41,7 @@ PEERS: dict[str, dict[str, Any]] = {
     "port": {"type": "int", "default": 18090},
     "rate": {"type": "str", "default": ""},
 }
-STEPS = ("bring", "find", "share", "serve", "round", "close")
+STEPS = ("bring", "find", "share", "serve", "round", "close", "remove")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9._-]+")
 
 
@@ -83,10 +83,18 @@ def identity(name: str, source: Mapping[str, Any], excluded: Iterable[str] = ())
 
 
 def same(recorded: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> bool:
-    """Return whether files from ``recorded`` are those of ``wanted``, which may leave values open."""
+    """Return whether files from ``recorded`` are those of ``wanted``, which may leave values open.
+
+    Where only some files are wanted, there may be more of them: an engine loads the one that its profile names.
+    """
     if recorded is None:
         return False
-    return all(value is None or recorded.get(key) == value for key, value in wanted.items())
+    return all(
+        value is None
+        or recorded.get(key) == value
+        or (key == "include" and value and set(value) <= set(recorded.get(key) or ()))
+        for key, value in wanted.items()
+    )
 
 
 def specification(name: str, source: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,7 +106,7 @@ def specification(name: str, source: Mapping[str, Any], options: Mapping[str, An
     kind = known.pop("kind")
     if kind == "hub" and options["mirror"]:
         proof["manifest_sha256"] = source.get("manifest_sha256")
-        url = f"{options['mirror'].rstrip('/')}/{name}"
+        url = f"{options['mirror'].rstrip('/')}/{at_revision(name, known['revision'])}"
         return {"kind": "url", "url": url, "expect": known, **proof, **digests, **limits}
     if kind == "hub":
         return {"kind": "hub", **known, **digests, "endpoint": options["endpoint"], "xet": options["xet"], **limits}

@@ -15,7 +15,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile imp
 from .checking import PATCHED_QUANTIZATIONS, combination_faults, is_asked
 from .engines import setting_faults
 from .merging import Library, Source, merge_chain, origin_files
-from .places import COMPANIONS
+from .places import COMPANIONS, Site, directory_of, models_of
 from .problems import CatalogueError, Problem, did_you_mean
 from .reading import SHIPPED, plain, read_folder, schema
 from .rules import accepted, rule_faults
@@ -24,6 +24,7 @@ from .stacks import is_relay
 from .typed import derived_settings
 
 INLINE = "b70_profiles"
+DEFAULTS = Site()
 
 
 def _sources(folders: Sequence[str | Path], inline: Mapping[str, Any], problems: list[Problem]) -> list[Source]:
@@ -75,6 +76,7 @@ def load_catalogue(
     folders: Sequence[str | Path] = (),
     inline: Mapping[str, Any] | None = None,
     stacks: Mapping[str, Mapping[str, Any]] | None = None,
+    site: Site = DEFAULTS,
 ) -> dict[str, dict[str, Any]]:
     """Return ``{name: profile}`` of every concrete profile, merged, checked and complete (see :func:`complete`).
 
@@ -83,6 +85,7 @@ def load_catalogue(
     :param folders: folders of the user, in order; a profile of a later one replaces one of the same name.
     :param inline: profiles as data, after all folders.
     :param stacks: the known stack manifests by name; None leaves the stack, and what its engine accepts, unchecked.
+    :param site: what the site says of weights. It decides which commit a model is.
     :raises CatalogueError: with every fault of every file.
     """
     problems: list[Problem] = []
@@ -115,11 +118,58 @@ def load_catalogue(
             problems.append(Problem(files.get(path, file), path, message))
     if problems:
         raise CatalogueError(problems)
-    return {
-        name: complete(merged, origins, file)
+    profiles = {
+        name: settled(complete(merged, origins, file), site)
         | {"accepted_rules": accepted(merged, (stacks or {}).get(merged["stack"], {})), "origin_files": files}
         for name, (merged, origins, file, files) in found.items()
     }
+    if shared := list(_shared_directories(profiles, site)):
+        raise CatalogueError(shared)
+    return profiles
+
+
+def settled(profile: Mapping[str, Any], site: Site) -> dict[str, Any]:
+    """Return a complete profile whose models have the commits that the site takes of their repositories.
+
+    ``weights`` lists their directories: each with its ``base`` (without the commit) and its ``repository``.
+    """
+    model = site.settle(profile["model"])
+    model |= {name: site.settle(model[name]) for name in COMPANIONS if model.get(name)}
+    done = {**profile, "model": model}
+    weights = [
+        {"directory": directory, "base": one["directory"], "repository": one["hf_repo"]}
+        for _where, one, _files in models_of(done)
+        if (directory := directory_of(one))
+    ]
+    return {**done, "weights": weights}
+
+
+def _shared_directories(profiles: Mapping[str, Mapping[str, Any]], site: Site) -> Iterator[Problem]:
+    """Yield a problem for each profile whose directory holds another repository, revision or file for another one.
+
+    Two commits of a repository are two directories. What the site itself fills, and a directory of its own (absolute),
+    may have files for several profiles. Files that settings name beside the model's own do not differ: a directory has
+    those of all its profiles.
+    """
+    known: dict[object, tuple[str, tuple[str, ...]]] = {}
+    for name, profile in profiles.items():
+        for where, model, _files in models_of(profile):
+            base, repository = str(model["directory"] or ""), model["hf_repo"]
+            if not base or not repository or site.brings(base):
+                continue
+            whole = (repository, *([f"at {model['revision']}"] if model["revision"] else []))
+            file = [model["file"]] if model["file"] else []
+            if base.startswith("/"):
+                parts = [((base, *file), whole)]
+            else:
+                parts = [((base,), (repository,)), ((base, directory_of(model)), (*whole, *file))]
+            for key, holds in parts:
+                other, theirs = known.setdefault(key, (name, holds))
+                if holds != theirs:
+                    text = f"has {' '.join(theirs)} for {other}, and {' '.join(holds)} here; name another directory"
+                    path = f"{where}.directory"
+                    yield Problem(profile["origin_files"].get(path, profile["source_file"]), path, f"{base} {text}")
+                    break
 
 
 _MODEL = ("hf_repo", "revision", "directory", "file", "weights_format", "size_gb", "experts", "group_size")

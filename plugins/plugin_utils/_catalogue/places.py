@@ -11,9 +11,11 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds import gguf
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import at_revision
 
 MADE = "below @stack_dir@ there is only venv, and below @venv@ bin, include, lib and share, as wheels fill them"
 
@@ -40,18 +42,77 @@ def unmade_paths(value: str, python: Mapping[str, Any] | None = None) -> Iterato
             yield found[0]
 
 
-def weights_path(profile: Mapping[str, Any], models_dir: str) -> str:
-    """Return the absolute path of a profile's weights on the host; empty if the engine is elsewhere."""
-    directory = str(profile["model"]["directory"] or "").rstrip("/")
-    if not directory:
-        return ""
-    return directory if directory.startswith("/") else f"{models_dir.rstrip('/')}/{directory}"
+@dataclass(frozen=True)
+class Site:
+    """What a site says of the weights that its profiles name.
+
+    :param sources: model_weights_models.
+    :param revisions: model_weights_revisions, commits by repository.
+    :param pins: the recorded commits by repository.
+    """
+
+    sources: Mapping[str, Any] = field(default_factory=dict)
+    revisions: Mapping[str, str] = field(default_factory=dict)
+    pins: Mapping[str, str] = field(default_factory=dict)
+
+    def brings(self, directory: str) -> bool:
+        """Return whether the site itself says what is in a directory."""
+        return isinstance(self.sources.get(directory), Mapping)
+
+    def settle(self, model: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a model with the repository and the commit that its directory on a host is filled from.
+
+        A source of the site precedes the profile. A directory of the profile's own (absolute) stays what it says.
+        """
+        directory, repository = str(model["directory"] or ""), model["hf_repo"]
+        if not directory or directory.startswith("/"):
+            return dict(model)
+        if self.brings(directory):
+            source = self.sources[directory]
+            if "hub" not in source:
+                return {**model, "revision": None}
+            repository, revision = source["hub"], source.get("revision")
+        else:
+            revision = self.revisions.get(repository) or model["revision"]
+        return {**model, "hf_repo": repository, "revision": revision or self.pins.get(repository)}
 
 
-def companion_paths(profile: Mapping[str, Any], models_dir: str) -> dict[str, str]:
+def directory_of(model: Mapping[str, Any]) -> str:
+    """Return the directory of a settled model: absolute, or below that of the models. Empty if there is none."""
+    directory = str(model["directory"] or "").rstrip("/")
+    managed = directory and not directory.startswith("/") and model.get("hf_repo")
+    return at_revision(directory, model.get("revision")) if managed else directory
+
+
+def weights_path(profile: Mapping[str, Any], models_dir: str, found: Mapping[str, Any] | None = None) -> str:
+    """Return the absolute path of a profile's weights on the host; empty if the engine is elsewhere.
+
+    :param found: by directory, what the host said of it: ``at`` is where the model stands.
+    """
+    directory = directory_of(profile["model"])
+    directory = (found or {}).get(directory, {}).get("at", directory)
+    return directory if not directory or directory.startswith("/") else f"{models_dir.rstrip('/')}/{directory}"
+
+
+def companion_paths(
+    profile: Mapping[str, Any], models_dir: str, found: Mapping[str, Any] | None = None
+) -> dict[str, str]:
     """Return the absolute path of each model beside the profile's own, by its name."""
     given = {name: profile["model"].get(name) for name in COMPANIONS}
-    return {name: weights_path({"model": model}, models_dir) for name, model in given.items() if model}
+    return {name: weights_path({"model": model}, models_dir, found) for name, model in given.items() if model}
+
+
+def models_of(profile: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any], list[str]]]:
+    """Return the models of a profile: dotted path, model, and the patterns of its files; no pattern means all files."""
+    model = profile["model"]
+    beside = {name: model[name] for name in COMPANIONS if model.get(name)}
+    return [
+        ("model", model, files_of(profile)),
+        *(
+            (f"model.{name}", one, [gguf.pattern(one["file"])] if one.get("file") else [])
+            for name, one in beside.items()
+        ),
+    ]
 
 
 def files_of(profile: Mapping[str, Any]) -> list[str]:

@@ -129,8 +129,10 @@ class Here:
 
     def _space(self, profile: Profile) -> list[str]:
         path, size = weights_path(profile, self.models_dir), profile["model"]["size_gb"]
-        there = self.host["paths"].get(path)
+        there, by_hand = (self.host["paths"].get(one) for one in (path, path.rpartition("@")[0]))
         if not size or there is None or there["exists"] or there["free_mib"] * 2**20 >= size * 1e9:
+            return []
+        if by_hand is not None and by_hand["exists"]:
             return []
         free = there["free_mib"] * 2**20 / 1e9
         text = f"The weights of {profile['name']} take {size:g} GB, and {free:.0f} GB are free for {path}"

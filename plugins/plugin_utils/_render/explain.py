@@ -43,6 +43,8 @@ def explain(profile: Mapping[str, Any], manifest: Mapping[str, Any], site: Mappi
     places["model_file"] = f"@model_path@/{profile['model']['file'] or ''}"
     full, launch = expanded(profile, manifest), launch_of(manifest)
     remote = profile["engine"].get("remote")
+    if weights := [one["directory"] for one in profile["weights"]]:
+        lines.append(f"Its weights stand in {', '.join(weights)}.")
     if remote:
         lines.append(f"The engine is elsewhere: {remote['base_url']} serves it as {remote['model']}.")
     lines.append("The engine's environment (slot, then stack, then profile, then site; the later one wins):")

@@ -17,12 +17,13 @@ from ansible_collections.arcpro.b70.plugins.module_utils._environment import Var
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS, kind_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.production import examined
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import MASK
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.weights import together
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.power import LEAST_W, MOST_W
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import BESIDE
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import MARKER
 
 from .._catalogue.checking import PER_CARD
-from .._catalogue.places import COMPANIONS, companion_paths, weights_path
+from .._catalogue.places import COMPANIONS, companion_paths, directory_of, weights_path
 from .._catalogue.problems import did_you_mean
 from .._catalogue.secrets import place_of
 from .._catalogue.stacks import canonical, stack_id
@@ -83,12 +84,15 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     nodes: the variable b70_nodes; node: the name of this host there.
     slots: the variable b70_slots; then cards and port are those of this slot.
     engine_ip_allow: addresses, networks, or systemd's names for some.
+    weights: what the host said of the directories of models: by directory, where the model stands (``at``) and the
+    digest of its record (``record``, see `weights.digest`).
     """
     known = {*_TEXT, "backend_port", "cards", "stacks", "env", "legacy_units", "refused_statuses", "engine_ip_allow"}
-    known |= {"slots", "power_cap_w", "nodes", "node", "mixed"}
+    known |= {"slots", "power_cap_w", "nodes", "node", "mixed", "weights"}
     lists = {"legacy_units": [], "refused_statuses": ["rejected", "blocked"], "engine_ip_allow": []}
     checked: dict[str, Any] = {
         "env": {},
+        "weights": {},
         **lists,
         "backend_host": "127.0.0.1",
         "slot": "main",
@@ -153,13 +157,13 @@ def _check_network(text: Any) -> None:
 
 
 def _places(profile: Mapping[str, Any], identity: str, settings: Mapping[str, Any], launch: Launch) -> dict[str, str]:
-    model_path = weights_path(profile, settings["models_dir"])
+    model_path = weights_path(profile, settings["models_dir"], settings["weights"])
     return {
         **launch.places(f"{settings['stacks_dir']}/{identity}", settings["cache_dir"], profile["engine"]["cache_key"]),
         "models_dir": settings["models_dir"],
         "model_path": model_path,
         "model_file": f"{model_path}/{profile['model']['file'] or ''}",
-        **_beside(profile, settings["models_dir"]),
+        **_beside(profile, settings),
         "cache_dir": settings["cache_dir"],
         "hf_home": settings["hf_home"],
         "relay_dir": relay_dir(settings["slot"]),
@@ -167,19 +171,30 @@ def _places(profile: Mapping[str, Any], identity: str, settings: Mapping[str, An
     }
 
 
-def _beside(profile: Mapping[str, Any], models_dir: str) -> dict[str, str]:
+def _beside(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the directory of each model beside the profile's own, and its file if it is one."""
-    paths = companion_paths(profile, models_dir)
+    paths = companion_paths(profile, settings["models_dir"], settings["weights"])
     files = {name: profile["model"][name]["file"] for name in paths}
     return {f"{name}_path": path for name, path in paths.items()} | {
         f"{name}_file": f"{paths[name]}/{file}" for name, file in files.items() if file
     }
 
 
-def fingerprint(profile: Mapping[str, Any], manifest: Mapping[str, Any], identity: str, site: Mapping[str, Any]) -> str:
-    """Return ``sha256:`` and 64 hex digits over everything in catalogue and stack that can change a token.
+def recorded(profile: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """Return the digest of the record of a profile's models on a host; empty if one has none. found: see settings."""
+    model = profile["model"]
+    beside = sorted(directory_of(model[name]) for name in COMPANIONS if model.get(name))
+    return together(found.get(name, {}).get("record", "") for name in (directory_of(model), *beside))
+
+
+def fingerprint(
+    profile: Mapping[str, Any], manifest: Mapping[str, Any], identity: str, site: Mapping[str, Any], record: str = ""
+) -> str:
+    """Return ``sha256:`` and 64 hex digits over everything in catalogue, stack and weights that can change a token.
 
     Paths of the host are left out (placeholders stay as written), so that equal hosts have equal fingerprints.
+
+    :param record: the digest of the record of the weights, see `recorded`.
     """
     engine, model = profile["engine"], profile["model"]
     kind = kind_of(engine["kind"])
@@ -192,7 +207,8 @@ def fingerprint(profile: Mapping[str, Any], manifest: Mapping[str, Any], identit
         "cards": profile["cards"],
         "modalities": sorted(profile["modalities"]),
         "model": {key: model[key] for key in weights}
-        | {name: {key: companion[key] for key in weights} for name, companion in beside.items()},
+        | {name: {key: companion[key] for key in weights} for name, companion in beside.items()}
+        | ({"record": record} if record else {}),
         "settings": {
             key: value for key, value in engine["settings"].items() if key not in kind_of(engine["kind"]).neutral
         },
@@ -344,7 +360,8 @@ def resolve(
     identity = stack_id(manifest)
     launch = launch_of(manifest)
     places = _places(profile, identity, settings, launch)
-    beside = companion_paths(profile, settings["models_dir"])
+    beside = companion_paths(profile, settings["models_dir"], settings["weights"])
+    record = recorded(profile, settings["weights"])
     engine, canary = profile["engine"], profile["canary"]
     environments = tuple(
         engine_environment(single, manifest, settings["env"], places, settings["slot"], launch.path)
@@ -395,6 +412,7 @@ def resolve(
             "size_gb": profile["model"]["size_gb"],
             "sha256": profile["model"]["sha256"],
             **({"companions": sorted(beside.values())} if beside else {}),
+            **({"record": record} if record else {}),
         },
         "engine": {
             "kind": engine["kind"],
@@ -425,7 +443,7 @@ def resolve(
         **({"warmup": profile["warmup"]} if profile["warmup"] else {}),
         "accuracy": profile["accuracy"],
         "liveness": profile["liveness"],
-        "fingerprint": fingerprint(profile, manifest, identity, settings["env"]),
+        "fingerprint": fingerprint(profile, manifest, identity, settings["env"], record),
     }
     resolved["examined"] = examined(resolved)
     return resolved, environments

@@ -5,21 +5,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds import gguf
-from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import (
+    WeightsError,
+    at_revision,
+    is_commit,
+)
 
-from .._catalogue.places import COMPANIONS, files_of
-
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-
-
-def is_commit(revision: object) -> bool:
-    """Return whether a revision names exactly one state of a repository for ever."""
-    return isinstance(revision, str) and _COMMIT.fullmatch(revision) is not None
+from .._catalogue.places import models_of
 
 
 def refuse_branch(name: str, source: Mapping[str, Any]) -> None:
@@ -41,37 +36,34 @@ def from_catalogue(
 ) -> dict[str, dict[str, Any]]:
     """Return the sources that profiles name themselves: directory to source, for those with a repository of the hub.
 
-    ``revisions`` (repository to commit) is the operator's and wins over the profile's.
+    ``revisions`` (repository to commit) is the operator's and wins over the profile's. A second revision of a directory
+    is there as ``NAME@COMMIT``. A directory that several profiles share has the files of all of them.
     """
     found: dict[str, dict[str, Any]] = {}
-    for name in names:
-        profile = catalogue.get(name)
-        for model, files in _models(profile) if profile else ():
+    shared: dict[tuple[str, str | None], set[str]] = {}
+    wanted = []
+    for name, profile in catalogue.items():
+        for _where, model, files in models_of(profile):
             directory, repository = model.get("directory"), model.get("hf_repo")
             if not directory or not repository or directory.startswith("/"):
                 continue
-            source: dict[str, Any] = {"hub": repository, "profile": name}
             revision = revisions.get(repository) or model.get("revision")
+            shared.setdefault((directory, revision), set()).update(files)
             extra = {"revision": revision, "sha256": model.get("sha256"), "size_gb": model.get("size_gb")}
-            source.update({key: value for key, value in extra.items() if value})
-            if files:
+            wanted.append((name, directory, {"hub": repository, "profile": name, **extra}))
+    for name in names:
+        for _name, directory, source in [one for one in wanted if one[0] == name]:
+            source = {key: value for key, value in source.items() if value}
+            revision = source.get("revision")
+            if include := shared[directory, revision]:
                 # Such a repository has the model in many formats, and one of them is wanted.
-                source.update(include=files, exclude=[])
-            found[directory] = source
+                source.update(include=sorted(include), exclude=[])
+            other = found.get(directory, source).get("revision") != revision
+            found[at_revision(directory, revision) if other else directory] = source
     return found
 
 
 def patterns_of(catalogue: Mapping[str, Any], names: Iterable[str]) -> dict[str, list[str]]:
     """Return the files that profiles load of their directories, as patterns, for those that do not load all files."""
-    models = [found for name in names if name in catalogue for found in _models(catalogue[name])]
-    return {model["directory"]: files for model, files in models if files and model.get("directory")}
-
-
-def _models(profile: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], list[str]]]:
-    """Return the models of a profile, each with the patterns of its files; no pattern means all files."""
-    model = profile["model"]
-    beside = [model[name] for name in COMPANIONS if model.get(name)]
-    return [
-        (model, files_of(profile)),
-        *((one, [gguf.pattern(one["file"])] if one.get("file") else []) for one in beside),
-    ]
+    models = [found for name in names if name in catalogue for found in models_of(catalogue[name])]
+    return {model["directory"]: files for _where, model, files in models if files and model.get("directory")}

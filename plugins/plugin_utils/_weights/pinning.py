@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .hub import is_commit
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import is_commit
 
 # What a model needs: nothing, a record of the revision that the host has, or a question to the source for one.
 NOTHING, RECORD, ASK = "", "record", "ask"

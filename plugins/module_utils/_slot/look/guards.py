@@ -81,6 +81,18 @@ def _check_weights(fx: Effects, profile: Profile, path: PurePosixPath) -> None:
     kind_of(profile.engine.kind).check_weights(Weights(profile.name, path, names, profile.engine.argv, fx.files.read))
 
 
+def check_record(fx: Effects, profile: Profile) -> None:
+    """The files of the model are those that the profile was rendered for. Files without a record may be any."""
+    got = node_link.weights_of(fx, profile)
+    if profile.model.record and got and got != profile.model.record:
+        raise SlotFault(
+            f"the weights of {profile.name} are not those that it was rendered for: the files in {profile.model.path} "
+            f"have changed since; {_install(profile)}",
+            expected=profile.model.record[:12],
+            got=got[:12],
+        )
+
+
 def check_stack(fx: Effects, profile: Profile) -> None:
     """The stack is installed, is the one that was rendered, and its executable can be run."""
     program = PurePosixPath(PODMAN if profile.stack.image else profile.engine.argv[0])
@@ -300,6 +312,8 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
             check_unit(unit)
     if "weights" not in request.planned:
         check_weights(fx, profile)
+        if request.mode is Mode.SWITCH:
+            check_record(fx, profile)
     if "stack" not in request.planned:
         check_stack(fx, profile)
     if "unit" not in request.planned:

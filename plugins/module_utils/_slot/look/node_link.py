@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..model import node_key, nodes
+from ..model import node_key, nodes, weights
 from ..model.network import parse_links
 from ..model.nodes import LEADER_GRACE_S, RUNS, Group, Node, Part, Report, Wish
 from ..model.profile import NODES_LIMIT_S, Profile
@@ -25,7 +24,6 @@ INTERVAL_S = 1.0
 ASK_LIMIT_S = 3.0
 NOTICED_S = 3.0  # an engine may end before the node that it lost says so, which looks once a second
 GUARD_LIMIT_S = 15.0  # a node whose service was just started anew answers by then, and knows whom it hears
-RECORDED = ".b70-weights.json"  # what the role model_weights keeps beside the files of a model
 
 
 def mapping(text: str | None) -> dict[str, Any]:
@@ -101,11 +99,11 @@ def check_group(fx: Effects, layout: Layout, profile: Profile) -> list[str]:
                 f"port {group.rendezvous_port}, where the parts of {profile.name} meet (b70_nodes.port + 1), is held "
                 f"by a process that is not ours: {holder.describe()}"
             )
-    fault, weights = SlotFault("no node was asked"), weights_of(fx, profile)
+    fault, recorded = SlotFault("no node was asked"), weights_of(fx, profile)
     for _waited in poll(fx.clock, GUARD_LIMIT_S, INTERVAL_S):
         answers = ask(fx, layout.node_key_file, group, group.followers(count))
         try:
-            nodes.check_others(group, profile, answers, fx.clock.now().timestamp(), weights)
+            nodes.check_others(group, profile, answers, fx.clock.now().timestamp(), recorded)
         except SlotFault as found:
             fault = found
         else:
@@ -115,13 +113,10 @@ def check_group(fx: Effects, layout: Layout, profile: Profile) -> list[str]:
 
 def weights_of(fx: Effects, profile: Profile) -> str:
     """A digest of what was recorded of the profile's weights: names, sizes and digests. Empty where nothing was."""
-    found = []
-    for folder in (profile.model.path, *profile.model.companions):
-        files = mapping(fx.files.read(PurePosixPath(folder) / RECORDED)).get("files")
-        if not isinstance(files, dict):
-            return ""
-        found.append(sorted((name, row.get("size"), row.get("sha256")) for name, row in files.items()))
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+    folders = (profile.model.path, *profile.model.companions)
+    return weights.together(
+        weights.digest(fx.files.read(PurePosixPath(folder) / weights.RECORDED)) for folder in folders
+    )
 
 
 def check_free(fx: Effects, layout: Layout) -> None:

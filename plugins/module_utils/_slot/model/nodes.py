@@ -250,17 +250,17 @@ def check_others(
         offer = report.offers.get(profile.name)
         if offer is None:
             raise SlotFault(f"{where} does not have {profile.name}; run site.yml -e profile={profile.name} for it")
-        if offer.fingerprint != profile.fingerprint:
-            raise SlotFault(
-                f"{where} has another {profile.name}: other settings, weights or stack; run site.yml for all nodes",
-                expected=profile.fingerprint,
-                got=offer.fingerprint,
-            )
         if weights and offer.weights and weights != offer.weights:
             raise SlotFault(
                 f"{where} has other weights of {profile.name}, by what is recorded of them; run site.yml for both",
                 expected=weights,
                 got=offer.weights,
+            )
+        if offer.fingerprint != profile.fingerprint:
+            raise SlotFault(
+                f"{where} has another {profile.name}: other settings, weights or stack; run site.yml for all nodes",
+                expected=profile.fingerprint,
+                got=offer.fingerprint,
             )
         if report.busy:
             raise SlotFault(f"{where} is at work: {report.busy}; wait for its end")

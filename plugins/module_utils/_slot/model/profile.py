@@ -259,11 +259,13 @@ class Stack:
 
 @dataclass(frozen=True)
 class Model:
-    """companions: directories of models beside its own."""
+    """companions: directories of models beside its own. record: the digest of the records of all of them (see
+    weights.together), empty if one has none."""
 
     path: str
     hf_repo: str | None = None
     companions: tuple[str, ...] = ()
+    record: str = ""
 
 
 @dataclass(frozen=True)

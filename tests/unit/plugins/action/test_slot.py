@@ -171,6 +171,31 @@ def test_the_files_are_rendered_and_what_they_are_made_from_stays_here(monkeypat
     assert host.asked[0][1] == {**PLACE, "files": [rendered]}
 
 
+def test_the_weights_on_the_host_are_part_of_what_is_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    profiles = {"a": {**PROFILES["a"], "weights": [{"directory": "m@c", "base": "m", "repository": "o/n"}]}}
+
+    def run(_names: list[str], _variables: Any, *, kind: str, **where: Any) -> list[Any]:
+        asked.append(where.get("weights"))
+        return [profiles if kind == "profiles" else {}]
+
+    monkeypatch.setattr(lookup_loader, "get", lambda *_names, **_more: SimpleNamespace(run=run))
+    monkeypatch.setattr(b70_slot_files, "render_slot", lambda _profiles, settings: [settings])
+    for name in ("_loader", "_templar"):
+        monkeypatch.setattr(b70_slot_files.ActionModule, name, None, raising=False)
+    found = {"m@c": {"at": "m", "record": "1"}}
+    host = Host(monkeypatch, b70_slot_files={"changed": True}, b70_weights={"models": found})
+    site = {"revisions": {"o/n": "c"}}
+    host.run(b70_slot_files, **PLACE, settings={"models_dir": "/models"}, weights=site)
+    look = {"directory": "/models", "request": {"step": "stand", "models": {"m@c": "o/n"}}}
+    assert host.asked[0] == ("b70_weights", look, False)
+    (settings,) = host.asked[1][1]["files"]
+    assert (settings["weights"], "weights" in host.asked[1][1], asked) == (found, False, [None, site])
+    host.answers["b70_weights"] = {"failed": True, "msg": "no Python"}
+    with pytest.raises(AnsibleActionFail, match="weights on the host could not be looked at: no Python"):
+        host.run(b70_slot_files, **PLACE, settings={"models_dir": "/models"})
+
+
 def test_wrong_settings_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host(monkeypatch)
     with pytest.raises(AnsibleActionFail, match="needs the option settings"):

@@ -95,14 +95,28 @@ def test_hosts_that_ask_at_the_same_time_agree_on_the_first_answer(path: Path):
     assert _pins_file.read(str(path)).values("weights") == {"o/n": A}
 
 
-def test_a_host_with_another_revision_is_an_error_with_both_in_check_mode_too(path: Path):
+def test_a_host_with_another_revision_gets_the_pinned_one_beside_it(path: Path):
     Host("h1", path, upstream=A).bring()
-    for check in (False, True):
-        host = Host("h2", path, recorded=B, check=check)
-        with pytest.raises(WeightsError) as error:
-            host.bring()
-        assert f"o/n: h2 (m) has the revision {B}, and {path} pins {A} (first seen by h1, at" in str(error.value)
-        assert host.fetched == []
+    host = Host("h2", path, recorded=B)
+    done = host.bring()
+    assert (host.fetched, done["directories"]) == ([A], {"m": f"m@{A}"})
+    foretold = Host("h2", path, recorded=B, check=True).bring()
+    assert (foretold["changed"], foretold["brings"]) == (True, [f"/m/m@{A}"])
+
+
+def test_a_host_that_records_its_revision_too_late_takes_the_one_of_the_first(path: Path):
+    late = Host("h2", path, recorded=B)
+    inspect = late._ask
+
+    def while_another_is_first(request: dict[str, Any]) -> dict[str, Any]:
+        found = inspect(request)
+        if request["step"] == "inspect":
+            Host("h1", path, upstream=A).bring()
+        return found
+
+    late._ask = while_another_is_first  # type: ignore[method-assign]
+    assert late.bring()["directories"] == {"m": f"m@{A}"}
+    assert late.fetched == [A]
 
 
 def test_what_a_host_has_already_is_recorded_and_nobody_is_asked(path: Path):

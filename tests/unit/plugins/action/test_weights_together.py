@@ -197,7 +197,7 @@ def test_check_mode_plans_and_shows_what_is_left_to_other_steps_as_on_a_host_alo
     alone = Host("a", fleet, check=True)._bring(ARGUMENTS)
     fleet.step("find", check=True)
     found = fleet.results["a"][NOW]
-    assert (found["brings"], found["changed"]) == (["/m/m"], True)
+    assert (found["brings"], found["changed"]) == ([f"/m/m@{COMMIT}"], True)
     assert found["diff"]["after"] == "m: complete, 1 files, 9 bytes (from o/n at cccccccccccc)\n"
     assert [found[word] for word in ("brings", "changed", "diff")] == [
         alone[word] for word in ("brings", "changed", "diff")
@@ -206,7 +206,7 @@ def test_check_mode_plans_and_shows_what_is_left_to_other_steps_as_on_a_host_alo
     assert (fleet.results["b"][NOW]["brings"], fleet.results["b"][NOW]["changed"]) == ([], False)
     for name in ("share", "serve"):
         fleet.step(name, check=True)
-    assert fleet.results["a"][NOW]["brings"] == ["/m/m"]
+    assert fleet.results["a"][NOW]["brings"] == [f"/m/m@{COMMIT}"]
 
 
 def test_what_is_left_to_other_steps_is_not_called_brought_before_it_is_there() -> None:

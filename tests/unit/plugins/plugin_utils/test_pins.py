@@ -60,16 +60,17 @@ def test_who_came_first_stays():
 
 
 def test_another_value_is_said_with_both_and_the_two_ways_out():
-    pins = _pins.with_new(Pins(), "weights", {"o/n": entry(A)})
-    assert _pins.conflict(pins, "weights", "o/n", A, "b70-2", "/i/b70-pins.yml") == ""
-    assert _pins.conflict(pins, "weights", "o/other", B, "b70-2", "/i/b70-pins.yml") == ""
-    said = _pins.conflict(pins, "weights", "o/n", B, "b70-2", "/i/b70-pins.yml")
-    assert f"o/n: b70-2 has the revision {B}, and /i/b70-pins.yml pins {A}" in said
+    pinned = _pins.seen("images", DIGEST, "b70-1", "https://hub", "ann", NOW)
+    pins, other = _pins.with_new(Pins(), "images", {"r/n:1": pinned}), f"sha256:{'2' * 64}"
+    assert _pins.conflict(pins, "images", "r/n:1", DIGEST, "b70-2", "/i/b70-pins.yml") == ""
+    assert _pins.conflict(pins, "images", "r/other:1", other, "b70-2", "/i/b70-pins.yml") == ""
+    said = _pins.conflict(pins, "images", "r/n:1", other, "b70-2", "/i/b70-pins.yml")
+    assert f"r/n:1: b70-2 has the digest {other}, and /i/b70-pins.yml pins {DIGEST}" in said
     assert "first seen by b70-1, at https://hub, on 2026-11-22T15:00:00Z" in said
-    assert "Either keep the pin: remove the model's directory on that host" in said
-    assert f"write {B} into the pin" in said
+    assert "Either keep the pin: remove the image on that host" in said
+    assert f"write {other} into the pin" in said
     bare = _pins.parse(f"wheels: {{'x==1': '{DIGEST}'}}", "f")
-    said = _pins.conflict(bare, "wheels", "x==1", f"sha256:{'2' * 64}", "the index", "f")
+    said = _pins.conflict(bare, "wheels", "x==1", other, "the index", "f")
     assert f"pins {DIGEST}. Either keep the pin: bring the wheel" in said
 
 

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Holder
-from unit.plugins.module_utils._slot.calls import check, host, switch
+from unit.plugins.module_utils._slot.calls import check, host, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
@@ -36,6 +36,17 @@ def guard_no_model(fake_host):
     for path in [path for path in fake_host.texts if path.is_relative_to("/models/b")]:
         del fake_host.texts[path]
     return "/models/b"
+
+
+def guard_other_weights(fake_host):
+    fake_host.render("b", model__record="1" * 64)
+    put_record(fake_host, "2")
+    return "the weights of b are not those that it was rendered for: the files in /models/b have changed since"
+
+
+def put_record(fake_host, digit):
+    files = {"model.safetensors": {"size": 1, "sha256": digit * 64}}
+    fake_host.put(PurePosixPath("/models/b/.b70-weights.json"), json.dumps({"files": files}))
 
 
 def guard_stack(fake_host):
@@ -212,3 +223,12 @@ def test_an_engine_never_starts_on_a_card_of_another_model(fake_host, mask, outc
     if outcome == "untouched":
         assert "profile b may use /dev/dri/renderD128, which it was not made for" in result["msg"]
         assert "(expected Arc Pro B70; got card 0 is an Arc Pro B60)" in result["msg"]
+
+
+def test_what_was_verified_comes_back_whatever_the_record_of_its_weights_says_since(fake_host):
+    fake_host.render("b", model__record="1" * 64)
+    assert switch(fake_host, "b")["verified"]  # files without a record may be any
+    put_record(fake_host, "2")
+    fake_host.reboot()
+    fake_host.mono += 60
+    assert recover(fake_host)["verified"]

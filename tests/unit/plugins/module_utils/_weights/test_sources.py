@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import job, service, sources
-from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import NO_TIME, WeightsError
 
 COMMIT = "a" * 40
 OPTIONS: dict[str, Any] = {
@@ -53,7 +53,7 @@ def test_a_mirror_takes_the_place_of_the_hub_but_not_its_identity():
     direct = sources.specification("m", source, OPTIONS)
     mirrored = sources.specification("m", source, {**OPTIONS, "mirror": "http://mirror/models/"})
     assert (direct["kind"], direct["repository"], direct["endpoint"]) == ("hub", "a/b", "https://hub")
-    assert (mirrored["kind"], mirrored["url"]) == ("url", "http://mirror/models/m")
+    assert (mirrored["kind"], mirrored["url"]) == ("url", f"http://mirror/models/m@{COMMIT}")
     assert mirrored["expect"]["revision"] == COMMIT
     proof = {"keyring": "/k", "accept_unsigned": False, "manifest_sha256": None}
     assert {key: mirrored[key] for key in proof} == proof
@@ -61,12 +61,22 @@ def test_a_mirror_takes_the_place_of_the_hub_but_not_its_identity():
         "m", {**source, "manifest_sha256": "0"}, {**OPTIONS, "mirror": "http://mirror/models"}
     )
     assert pinned["manifest_sha256"] == "0"
+    # Without a commit, the mirror's own link says which revision it has.
+    asked = sources.specification("m", {"hub": "a/b"}, {**OPTIONS, "mirror": "http://mirror/models"})
+    assert asked["url"] == "http://mirror/models/m"
     assert identity == {"kind": "hub", "repository": "a/b", "revision": COMMIT, "include": [], "exclude": ["*.bin"]}
+
+
+def test_more_files_than_are_wanted_are_the_wanted_ones_and_fewer_are_not():
+    wanted = {"kind": "hub", "repository": "a/b", "revision": COMMIT, "include": ["a", "b"], "exclude": []}
+    for include, right in ((["a", "b"], True), (["a", "b", "c"], True), (["a"], False), ([], False)):
+        assert sources.same({**wanted, "include": include}, wanted) is right
+    assert not sources.same(wanted, {**wanted, "include": []})  # all files
 
 
 def test_a_file_without_sha256_is_never_kept_for_having_the_same_size():
     wanted = job._wanted({"files": {"config.json": [5, None, "b" * 40]}})
-    assert wanted["config.json"].mtime_ns == job.NO_TIME
+    assert wanted["config.json"].mtime_ns == NO_TIME
 
 
 def test_the_unit_has_no_rights_and_the_token_is_a_credential():

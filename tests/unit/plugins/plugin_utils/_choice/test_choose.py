@@ -196,6 +196,17 @@ def test_too_little_room_is_said_for_stack_and_weights() -> None:
     assert chosen(found, "on-one")["problems"] == [], "what is there already needs no room"
 
 
+def test_a_revision_that_is_not_there_needs_room_unless_somebody_put_the_files_there() -> None:
+    found, commit = host(1, stacks=[installed("xpu")]), "c" * 40
+    own = CATALOGUE["on-one"]
+    pinned = {**own, "model": {**own["model"], "revision": commit}}
+    here = Here(STACKS, found, ROOT, MODELS)
+    found["paths"][f"{MODELS}/on-one@{commit}"] = {"exists": False, "is_dir": False, "free_mib": 5000}
+    assert [text[:33] for text in here.against(pinned)] == ["The weights of on-one take 20 GB,"]
+    found["paths"][f"{MODELS}/on-one"] = {"exists": True, "is_dir": True, "free_mib": 5000}
+    assert here.against(pinned) == []
+
+
 def test_an_installed_stack_is_had_whatever_its_manifest_says() -> None:
     found = chosen(host(1, stacks=[installed("lab-2.11")]), "stuck")
     assert (found["problems"], found["stacks"]) == ([], ["lab-2.11"])

@@ -196,10 +196,11 @@ def test_the_draft_of_vllm_is_a_directory_that_is_downloaded_checked_and_in_the_
         for file in render_slot({"demo": catalogue["demo"]}, {**SETTINGS, "stacks": STACKS})
     }
     text, resolved = files["b70-slot-main-demo.service"], json.loads(files["demo.json"])
-    assert '"model":"/models/demo-draft"' in resolved["engine"]["argv"][-1]
-    assert resolved["model"]["companions"] == ["/models/demo-draft"]
-    assert read_only(text) == ["/models/demo", "/models/demo-draft"]
-    assert {"/models/demo", "/models/demo-draft"} <= set(mounted(text))
+    model, beside = f"/models/demo@{'e' * 40}", f"/models/demo-draft@{'d' * 40}"
+    assert f'"model":"{beside}"' in resolved["engine"]["argv"][-1]
+    assert resolved["model"]["companions"] == [beside]
+    assert read_only(text) == sorted([model, beside])
+    assert {model, beside} <= set(mounted(text))
 
 
 @pytest.mark.parametrize(

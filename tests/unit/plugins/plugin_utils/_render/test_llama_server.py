@@ -72,15 +72,16 @@ def test_a_stack_with_another_engine_is_refused():
 
 
 DRAFT = {"hf_repo": "a/draft", "revision": "d" * 40, "directory": "gemma-draft", "file": "draft-Q4_0.gguf"}
+DRAFT_PATH = f"/mnt/fast-ai/llm-models/gemma-draft@{'d' * 40}"
 
 
 def test_a_model_beside_its_own_is_named_by_its_place():
     changes = {"model__draft": DRAFT, "engine__settings__spec_draft_model": "@draft_file@"}
     resolved = json.loads(files(**changes)["mine.json"])
     argv = resolved["engine"]["argv"]
-    assert argv[argv.index("--spec-draft-model") + 1] == "/mnt/fast-ai/llm-models/gemma-draft/draft-Q4_0.gguf"
-    assert resolved["model"]["companions"] == ["/mnt/fast-ai/llm-models/gemma-draft"]
-    assert parse_profile(json.dumps(resolved), "x").model.companions == ("/mnt/fast-ai/llm-models/gemma-draft",)
+    assert argv[argv.index("--spec-draft-model") + 1] == f"{DRAFT_PATH}/draft-Q4_0.gguf"
+    assert resolved["model"]["companions"] == [DRAFT_PATH]
+    assert parse_profile(json.dumps(resolved), "x").model.companions == (DRAFT_PATH,)
     other = json.loads(files(**{**changes, "model__draft": {**DRAFT, "revision": "e" * 40}})["mine.json"])
     assert other["fingerprint"] != resolved["fingerprint"]
     assert "companions" not in json.loads(files()["mine.json"])["model"]
@@ -90,8 +91,7 @@ def test_the_unit_waits_for_the_disk_of_a_second_model():
     changes = {"model__draft": DRAFT, "engine__settings__spec_draft_model": "@draft_file@"}
     unit = files(**changes)["b70-slot-main-mine.service"]
     wanted = next(line for line in unit.splitlines() if line.startswith("RequiresMountsFor="))
-    below = "/mnt/fast-ai/llm-models"
-    assert {f"{below}/gemma", f"{below}/gemma-draft"} <= set(wanted.partition("=")[2].split())
+    assert {"/mnt/fast-ai/llm-models/gemma", DRAFT_PATH} <= set(wanted.partition("=")[2].split())
 
 
 def test_the_files_that_are_loaded_are_those_that_are_fetched():

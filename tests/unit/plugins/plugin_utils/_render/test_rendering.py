@@ -19,6 +19,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS, kind_of_engine
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.production import examined
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks, stack_id
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.quoting import quote
@@ -98,7 +99,7 @@ def test_the_command_line_of_the_production_profile():
 def test_the_command_line_of_the_baseline():
     argv = resolved("minimax-m27-c1")["engine"]["argv"]
     assert argv[2:] == [
-        "/mnt/fast-ai/llm-models/minimax-m2.7-int4-autoround",
+        "/mnt/fast-ai/llm-models/minimax-m2.7-int4-autoround@1afac074ecf7c3c4504c68b83d127506f8a7e5a4",
         *("--host", "127.0.0.1", "--port", "18080"),
         *("--served-model-name", "minimax-m27-int4"),
         *("--allowed-media-domains", "none.invalid"),
@@ -453,3 +454,20 @@ def test_systemd_accepts_every_unit(tmp_path):
     absent = ("/bin/b70ctl is not", "/usr/bin/podman is not", "/usr/sbin/haproxy is not")
     said = [line for line in answer.stderr.splitlines() if "b70-s" in line]
     assert not [line for line in said if not any(word in line for word in absent)]
+
+
+def test_the_record_of_the_weights_is_in_the_resolved_profile_and_in_its_fingerprint():
+    name, directory = "minimax-m27-c1", "minimax-m2.7-int4-autoround@1afac074ecf7c3c4504c68b83d127506f8a7e5a4"
+
+    def on_a_host(**found):
+        return json.loads(rendered({name: CATALOGUE[name]}, weights={directory: found})[f"{name}.json"])
+
+    before, one = resolved(name), on_a_host(at=directory, record="1" * 64)
+    assert (before["model"].get("record"), len(one["model"]["record"])) == (None, 64)
+    assert parse_profile(json.dumps(one), "x").model.record == one["model"]["record"]
+    other = on_a_host(at=directory, record="2" * 64)
+    assert len({profile["fingerprint"] for profile in (before, one, other)}) == 3
+    # Where the same files stand is not what they are.
+    by_hand = on_a_host(at="minimax-m2.7-int4-autoround", record="1" * 64)
+    assert by_hand["engine"]["argv"][2] == "/mnt/fast-ai/llm-models/minimax-m2.7-int4-autoround"
+    assert by_hand["fingerprint"] == one["fingerprint"]

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError, is_commit
 from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import hub
 
 COMMIT = "a" * 40
 
 
 def test_a_branch_is_no_revision():
-    assert hub.is_commit(COMMIT)
+    assert is_commit(COMMIT)
     for revision in ("main", "", None, COMMIT[:12], COMMIT.upper()):
-        assert not hub.is_commit(revision)
+        assert not is_commit(revision)
     for source in ({"hub": "a/b", "revision": COMMIT}, {"hub": "a/b"}, {"hub": "a/b", "revision": ""}, {"path": "/a"}):
         hub.refuse_branch("m", source)
     with pytest.raises(WeightsError, match=r"model m comes from .* a/b, but its revision 'main' is no full commit"):
@@ -44,4 +44,24 @@ def test_the_files_that_a_profile_loads_are_known_for_its_projector_too():
     assert hub.patterns_of(profiles, [*profiles, "unknown"]) == {
         "m": ["m-*-of-00002.gguf", "mmproj-F16.gguf"],
         "p": ["p.gguf"],
+    }
+
+
+def test_a_directory_has_the_files_of_all_its_profiles():
+    model = {"hf_repo": "a/b", "revision": COMMIT, "directory": "m", "file": "m-Q4.gguf"}
+    settings = [{}, {"mmproj": "@model_path@/mmproj.gguf"}]
+    profiles = {
+        f"p{number}": {"model": model, "engine": {"settings": own, "extra_args": []}}
+        for number, own in enumerate(settings)
+    }
+    for name in profiles:
+        assert hub.from_catalogue(profiles, [name], {})["m"]["include"] == ["m-Q4.gguf", "mmproj.gguf"]
+
+
+def test_two_revisions_of_a_directory_are_two_models():
+    model = {"hf_repo": "a/b", "directory": "m"}
+    profiles = {name: {"model": {**model, "revision": name * 40}} for name in ("a", "b")}
+    assert hub.from_catalogue(profiles, profiles, {}) == {
+        "m": {"hub": "a/b", "profile": "a", "revision": "a" * 40},
+        f"m@{'b' * 40}": {"hub": "a/b", "profile": "b", "revision": "b" * 40},
     }
