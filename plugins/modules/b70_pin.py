@@ -16,6 +16,14 @@ author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
   - arcpro.b70.attributes
+  - arcpro.b70.attributes.actiongroup_b70
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
 options:
   file:
     description: The file of pins on the controller.

@@ -143,6 +143,22 @@ def test_the_cards_of_the_host_are_counted_where_engines_depend_on_them(
     assert settings.get("cards") == expected
 
 
+def test_engines_beside_cards_of_another_model_are_dealt_the_b70_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    profiles = {"a": {"replicas": 1, "nodes": 1, "cards": 1}}
+    lookup = SimpleNamespace(run=lambda *_names, kind, **_more: [profiles if kind == "profiles" else {}])
+    monkeypatch.setattr(lookup_loader, "get", lambda *_names, **_more: lookup)
+    monkeypatch.setattr(b70_slot_files, "render_slot", lambda _profiles, settings: [settings])
+    for name in ("_loader", "_templar"):
+        monkeypatch.setattr(b70_slot_files.ActionModule, name, None, raising=False)
+    cards, others = [{"number": 1}, {"number": 3}], [{"number": 0}, {"number": 2}]
+    for beside, mixed in ((others, [1, 3]), ([], None)):
+        found = {"cards": cards, "other_cards": beside}
+        host = Host(monkeypatch, b70_slot_files={"changed": True}, b70_host_info=found)
+        host.run(b70_slot_files, **PLACE, settings={"user": "b70"})
+        (settings,) = host.asked[-1][1]["files"]
+        assert (settings["cards"], settings["mixed"]) == (2, mixed)
+
+
 def test_the_files_are_rendered_and_what_they_are_made_from_stays_here(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
