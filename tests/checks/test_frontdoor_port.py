@@ -25,7 +25,8 @@ def held() -> Iterator[int]:
 
 def test_site_refuses_it_first_and_in_check_mode_too(held: int, tmp_path: Path) -> None:
     here: dict[str, Any] = {"one": {"frontdoor_port": held}}
-    done = play_all(tmp_path, ("site", {"b70_target": "all"}), inventory=hosts(here), words=("--check",))
+    words = ("--check", "--tags=preflight")
+    done = play_all(tmp_path, ("site", {"b70_target": "all"}), inventory=hosts(here), words=words)
     text = said(done.stdout)
     assert done.returncode == 2, text
     assert f"one: the frontdoor cannot listen on 0.0.0.0:{held}, because another program does" in text

@@ -14,7 +14,10 @@ from ..words.types import HostFault
 _LIMIT_S = 60.0
 # Podman writes to its storage even to read it, and needs root's capabilities. Some that ask have neither: the helper of
 # the frontdoor and the service of a node. So it runs in a unit of its own.
-_UNIT = ("systemd-run", "--quiet", "--pipe", "--wait", "--collect", "--no-ask-password", "--setenv=HOME=/root")
+_UNIT = (
+    *("systemd-run", "--quiet", "--pipe", "--wait", "--collect", "--no-ask-password"),
+    *(f"--property=RuntimeMaxSec={_LIMIT_S:g}", "--setenv=HOME=/root"),
+)
 _FAILED, _MISSING = 125, 1
 
 Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]

@@ -44,7 +44,7 @@ def test_podman_is_asked_in_a_unit_of_its_own_whose_rights_are_not_those_of_who_
     assert images.PodmanImages().id_of(IMAGE) == "f00d"
     (argv,) = argvs
     assert argv[0] == "systemd-run"
-    assert {"--pipe", "--wait", "--collect"} < set(argv)
+    assert {"--pipe", "--wait", "--collect", "--property=RuntimeMaxSec=60"} < set(argv)
     assert argv[argv.index("--") + 1 :] == [
         "/usr/bin/podman", "image", "inspect", "--format", "{{.Id}}", IMAGE,
     ]  # fmt: skip
