@@ -236,7 +236,7 @@ class Plain(Source):
                 raise Fault(
                     f"{self._base}/{name} has sha256 {digest}, not the one of manifest_sha256; nothing was fetched"
                 )
-            if pinned is None and not self._spec["accept_unsigned"]:
+            if pinned is None and not self._spec.get("accept_unsigned"):
                 self._prove(name, digest)
             return self._read(data, name)
         raise Fault(
