@@ -403,6 +403,10 @@ def test_a_hub_that_shows_a_certificate_of_somebody_else_is_named_and_one_that_i
         fetcher.environment["SSL_CERT_FILE"] = str(tmp_path / "authority.pem")
         assert "digests" in fetcher.fetch()
         assert {one.token for one in hub.asked if one.storage} == {""}
+        hub.refusals["/api/models/lab/model/"] = Refusal(307, {"Location": f"{hub.storage_url}/api/models/another"})
+        hub.asked.clear()
+        assert "files" in fetcher.contents()  # the second attempt
+        assert [(one.storage, one.token) for one in hub.asked] == [(False, TOKEN), (True, ""), (False, TOKEN)]
 
 
 def test_no_hub_at_all_is_tried_again_and_then_said(fetcher: Fetcher):
