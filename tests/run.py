@@ -250,6 +250,7 @@ STEPS: dict[str, Step] = {
         ),
         covers=(
             *("roles/model_weights", f"{HOST}/_weights", f"{CONTROLLER}/_weights", "tests/lab/hub"),
+            *("roles/mirror/tasks/models.yml", "tests/lab/vendor/authority.py"),
             "tests/system/test_weights*.py",
         ),
     ),

@@ -109,17 +109,15 @@ def _gguf_head(name: str, file: BinaryIO, size: int) -> dict[str, Any]:
     """The head of a GGUF file, which must be as long as its head says, and the part that its name says."""
     try:
         head, least = gguf.head_and_size(file)
-    except (gguf.GgufError, OverflowError) as error:
+    except gguf.GgufError as error:
         raise _Damage(f"is no whole GGUF file: {error}") from error
     if size < least:
         raise _Damage(f"has {size} bytes, and its head describes {least}: it is cut off")
     parts = gguf.parts(name)
-    said = (head.get(_SPLIT_NUMBER, 0), head.get(_SPLIT_COUNT) or 1)
-    named = (parts.index(name), len(parts)) if name in parts else (0, len(parts))
-    if said != named:
-        raise _Damage(
-            f"is part {named[0] + 1} of {named[1]} by its name, and part {said[0] + 1} of {said[1]} by its head"
-        )
+    # A head counts parts from 0, a name from 1. What is not split says nothing, or that there are 0.
+    number, count = head.get(_SPLIT_NUMBER, 0), head.get(_SPLIT_COUNT) or 1
+    if count != len(parts) or name not in parts or parts.index(name) != number:
+        raise _Damage(f"is not the part of {len(parts)} that its name says: its head says part {number} of {count}")
     return head
 
 

@@ -90,7 +90,9 @@ def head_and_size(file: BinaryIO) -> tuple[dict[str, Any], int]:
         elements = math.prod(_number(file, "Q") for _dimension in range(dimensions))
         block, size = _BLOCKS.get(_number(file, "I"), (1, 0))
         end = max(end, _number(file, "Q") + elements // block * size)
-    alignment = keys.get("general.alignment") or _ALIGNMENT
+    alignment = keys.get("general.alignment", _ALIGNMENT)
+    if not isinstance(alignment, int) or alignment < 1:
+        raise GgufError(f"its tensors are aligned to {alignment!r}")
     return keys, -(-file.tell() // alignment) * alignment + end
 
 

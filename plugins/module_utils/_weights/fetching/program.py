@@ -221,18 +221,18 @@ def read_token(spec: Mapping[str, Any]) -> str:
 
 
 def listing(source: Any, attempts: int) -> dict[str, Any]:
-    """Return what the source has, or ``wait_s`` and why: a wait for which the source asks is the caller's."""
+    """Return what the source has, or ``wait_s`` and why: a long wait for which the source asks is the caller's."""
     for attempt in range(1, attempts + 1):
         try:
             found: dict[str, Any] = source.contents()
             return found
         except Interrupted as error:
-            if error.after_s:
+            if error.after_s > MAX_PAUSE_S:
                 return {"wait_s": error.after_s, "error": str(error), "advice": error.advice or MIRROR}
             if attempt == attempts:
                 advice = error.advice or f"look at the way there, or {MIRROR}"
                 raise Fault(f"{error}, {attempts} times: {advice}") from error
-            time.sleep(min(MAX_PAUSE_S, PAUSE_S * 2 ** (attempt - 1)))
+            pause(threading.Event(), max(error.after_s, min(MAX_PAUSE_S, PAUSE_S * 2 ** (attempt - 1))))
     raise Fault("nothing was tried: attempts must be 1 or more")
 
 

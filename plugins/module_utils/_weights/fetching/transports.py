@@ -149,6 +149,11 @@ def _is_page(headers: Any, name: str = "") -> bool:
     return kind in ("text/html", "application/xhtml+xml") and not name.lower().endswith(_PAGES)
 
 
+def _wants_sign_in(status: int, headers: Any) -> bool:
+    # Servers of models refuse in JSON, XML or plain text.
+    return status == 511 or (status in (401, 403) and _is_page(headers))
+
+
 def may_come_later(status: int) -> bool:
     """Return whether another attempt can end otherwise. 511 wants a person to sign in."""
     return status in (408, 429) or (status >= 500 and status != 511)
@@ -236,7 +241,7 @@ class Plain(Source):
                 raise Fault(
                     f"{self._base}/{name} has sha256 {digest}, not the one of manifest_sha256; nothing was fetched"
                 )
-            if pinned is None and not self._spec["accept_unsigned"]:
+            if pinned is None and not self._spec.get("accept_unsigned"):
                 self._prove(name, digest)
             return self._read(data, name)
         raise Fault(
@@ -259,7 +264,7 @@ class Plain(Source):
     def _refusal(self, error: urllib.error.HTTPError, what: str) -> Exception:
         if may_come_later(error.code):
             return again(self.where, error.code, error.headers)
-        if error.code == 511 or (error.code in (401, 403) and _is_page(error.headers)):
+        if _wants_sign_in(error.code, error.headers):
             return page(self.where, what)
         return Fault(f"{what} answers {error.code}: correct the address or the server")
 
@@ -607,7 +612,7 @@ class Hub(Source):
             self._download.xet_get(incomplete_path=Path(part), xet_file_data=data, headers=headers)
         except errors.HfHubHTTPError:
             raise
-        except Exception as error:  # hf_xet has no exceptions of its own
+        except Exception as error:  # native code, which raises whatever it likes
             advice = "see that this host reaches the storage, or turn the transport off (model_weights_hub_xet)"
             raise Interrupted(f"the Xet storage of {self.where}: {_brief(error)}", advice=advice) from error
 
@@ -631,7 +636,7 @@ class Hub(Source):
             more = "take a mirror (b70_mirror_url)" if self._token else "give a token, which raises the limit"
             variable = "" if self._token else " (model_weights_hub_token)"
             return again(host_of(url), status, headers, f"{more}{variable}" if status == 429 else "")
-        if status == 511 or (_is_page(headers) and "X-Error-Code" not in headers):
+        if _wants_sign_in(status, headers):
             return page(host_of(url), f"what was asked for ({status})")
         if _origin(url) != _origin(base):
             return Interrupted(

@@ -110,7 +110,9 @@ class Fetcher:
         out, err = process.communicate(timeout=300)
         assert TOKEN not in out + err
         assert err == ""
-        answer: dict[str, Any] = json.loads(out)
+        *waits, text = out.splitlines()
+        self.said = "".join(f"{line}\n" for line in waits)
+        answer: dict[str, Any] = json.loads(text)
         return answer
 
     def job(self) -> dict[str, Any]:
@@ -268,7 +270,7 @@ def test_a_wrong_token_is_named_as_such_and_never_shown(fetcher: Fetcher, hub: H
     assert "refuses the token for lab/model (401): set model_weights_hub_token" in fetcher.contents()["error"]
 
 
-def test_a_limit_of_the_hub_is_the_callers_to_wait_for_and_says_what_raises_it(fetcher: Fetcher, hub: Hub):
+def test_a_long_limit_of_the_hub_is_the_callers_to_wait_for_and_says_what_raises_it(fetcher: Fetcher, hub: Hub):
     limits = {
         "Retry-After": "60",
         "RateLimit": '"api";r=0;t=58',
@@ -282,6 +284,9 @@ def test_a_limit_of_the_hub_is_the_callers_to_wait_for_and_says_what_raises_it(f
         "advice": "run again later, or give a token, which raises the limit (model_weights_hub_token)",
     }
     assert "config.json" in fetcher.contents()["files"]
+    hub.refusals["/api/models/"] = Refusal(429, {"Retry-After": "20"})
+    assert "config.json" in fetcher.contents()["files"]
+    assert fetcher.said == "waits 20 s\n"
     hub.refusals["/api/models/"] = Refusal(429, {"Retry-After": "7200"})
     assert "(429) and wants no more for 120 minutes: run again then, or give a token" in fetcher.contents()["error"]
 
@@ -398,6 +403,10 @@ def test_a_hub_that_shows_a_certificate_of_somebody_else_is_named_and_one_that_i
         fetcher.environment["SSL_CERT_FILE"] = str(tmp_path / "authority.pem")
         assert "digests" in fetcher.fetch()
         assert {one.token for one in hub.asked if one.storage} == {""}
+        hub.refusals["/api/models/lab/model/"] = Refusal(307, {"Location": f"{hub.storage_url}/api/models/another"})
+        hub.asked.clear()
+        assert "files" in fetcher.contents()  # the second attempt
+        assert [(one.storage, one.token) for one in hub.asked] == [(False, TOKEN), (True, ""), (False, TOKEN)]
 
 
 def test_no_hub_at_all_is_tried_again_and_then_said(fetcher: Fetcher):
