@@ -556,7 +556,7 @@ class Driver:
             if run.engine.invocation_id not in ("", unit.invocation_id):
                 # systemd has started it again: what ended it stands in the log of the process before.
                 ended = replace(unit, invocation_id=run.engine.invocation_id)
-                log = (*self._fx.units.log(ended, quarantine.LOG_LINES), *log)
+                return (*self._fx.units.log(ended, quarantine.LOG_LINES), *log), False
             return log, unit.settled
         except SlotFault:
             return (), False
