@@ -508,7 +508,7 @@ class Driver:
         if match is not None and match.symptom.harmless and unit_settled:
             match = None
         error = None if unit_settled and step.phase in JUDGING else first_error(log, kind)
-        shown = () if unit_settled and step.phase in JUDGING else _end(log, LOG_LINES, match)
+        shown = _end(log, 0 if unit_settled and step.phase in JUDGING else LOG_LINES, match)
         told, which = isinstance(fault, ToldToEndFault), self._which(step.phase)
         message = fault.message if which is None or told else f"replica {which}: {fault.message}"
         if not told and (lost := self._lost_part(step)):
@@ -556,7 +556,7 @@ class Driver:
             if run.engine.invocation_id not in ("", unit.invocation_id):
                 # systemd has started it again: what ended it stands in the log of the process before.
                 ended = replace(unit, invocation_id=run.engine.invocation_id)
-                log = (*self._fx.units.log(ended, quarantine.LOG_LINES), *log)
+                return (*self._fx.units.log(ended, quarantine.LOG_LINES), *log), False
             return log, unit.settled
         except SlotFault:
             return (), False
@@ -617,9 +617,9 @@ class Driver:
 
 def _end(lines: Sequence[str], count: int, match: Match | None) -> tuple[str, ...]:
     """The last lines, with that of the symptom in the place of the first where it stands further up."""
-    shown = tuple(lines[-count:])
+    shown = tuple(lines[-count:]) if count else ()
     if match is not None and match.line in lines and match.line not in shown:
-        return (match.line, *shown[1 - count :])
+        return (match.line, *(shown[1:] if len(shown) == count else shown))
     return shown
 
 

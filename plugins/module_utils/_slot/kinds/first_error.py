@@ -19,9 +19,7 @@ from .kind import Kind
 
 _TRACEBACK = re.compile(r"[ +|]*(?:.{1,60}: )?(?:Exception Group )?Traceback \(most recent call last\):")
 _FRAME = re.compile(r' *File "(?P<file>[^"]+)", line \d+, in .+')
-_EXCEPTION = re.compile(
-    r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Compiler|Lost)\b(?:\(.{0,80}?\))?(?::|$)"
-)
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Compiler|Lost)\b(?:\(.{0,80}?\))?(?::|$)")
 _CHAINED = re.compile(
     r"During handling of the above exception, another|The above exception was the direct cause of the following"
 )
@@ -240,7 +238,8 @@ class _Reader:
         self._native.pop(process, None)
         if level in _QUIET and not _DEATH.match(message):
             return None
-        raised = level in ("ERROR", "CRITICAL") and (_EXCEPTION.match(message) or not self.kind.raises)
+        # The head of its traceback may be missing: no more of the log is read, or it is of one line.
+        raised = _EXCEPTION.match(message) if self.kind.raises else level == "ERROR"
         if not (raised or _NATIVE.match(message) or _DEATH.match(message)):
             return None
         error = _Error(process, number, number, [number], message)

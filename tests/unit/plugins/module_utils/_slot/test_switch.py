@@ -163,6 +163,7 @@ def test_what_ended_an_engine_is_found_although_systemd_has_started_it_again(fak
     failure = switch(fake_host, "a")["failure"]
     assert failure["symptom"] == "context_does_not_fit"
     assert LONG_CONTEXT in failure["log_tail"]
+    assert failure["cause"] == [LONG_CONTEXT]
 
 
 def test_a_lost_device_ends_the_wait(fake_host):
