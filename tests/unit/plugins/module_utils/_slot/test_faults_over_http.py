@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 from engine_sim import __file__ as program
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.daemons.daemon import Controller
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.controller import LOOK_S
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import HttpClient
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import Effects
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Reply
@@ -223,3 +225,19 @@ def test_an_engine_that_is_sound_passes_the_default_canary_in_every_shape(sim_ho
     done = sim_host.ctl("switch", "b")
     assert (done.code, done.data["outcome"]) == (0, "committed"), done
     assert all(case["passed"] for case in done.data["canary"])
+
+
+@pytest.mark.parametrize("fault", ["garbage", "wrong-answer", "empty"])
+def test_an_engine_that_turns_wrong_while_it_is_idle_is_closed_and_served_again(sim_host: SimHost, fault: str) -> None:
+    sim_host.add("a")
+    assert sim_host.ctl("switch", "a").code == 0
+    first, said = sim_host.unit("a").invocation, list[str]()
+    (sim_host.folder / "a.json").write_text(json.dumps({"live": [fault], "load_s": 0, "token_s": 0}))
+    watch = Controller(sim_host.effects(), LAYOUT, said.append)
+    for _look in range(60):
+        watch.look()
+        sim_host.mono += LOOK_S
+        if sim_host.unit("a").invocation != first and sim_host.open:
+            break
+    sim_host.assert_serves("a")
+    assert any(line.startswith("close: the canary of what is served failed") for line in said), said
