@@ -15,6 +15,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table impor
 from .problems import did_you_mean
 from .reading import SHIPPED
 from .schema import Fault, type_name
+from .typed import release_of
 
 _KINDS = {"string": "text", "integer": "integer", "number": "number", "array": "array", "object": "object"}
 _WORDS = {"text": "text", "integer": "a whole number", "number": "a number", "array": "a list", "object": "a mapping"}
@@ -22,7 +23,10 @@ _WORDS = {"text": "text", "integer": "a whole number", "number": "a number", "ar
 
 @functools.cache
 def table(kind: str, version: str) -> Mapping[str, Any] | None:
-    """Return ``{options, environment, version, recorded_from}`` of a release, or None when it was not recorded."""
+    """Return ``{options, environment, version, recorded_from}`` of a release, or None when it was not recorded.
+
+    ``sources`` has ``environment``, the variables that only the sources name, where these were read.
+    """
     file = SHIPPED / "engines" / f"{kind}-{version}.json"
     if not file.is_file():
         return None
@@ -70,6 +74,55 @@ def setting_faults(settings: Mapping[str, Any], manifest: Mapping[str, Any]) -> 
             yield where, f"{release} has no --no-{_dashed(key)}; leave the key out, or set it to null"
         elif option["form"] not in ("flag", "switch"):
             yield from _value_faults(where, value, option, release, added if key == "quantization" else set())
+
+
+# Variables that nothing reads, with what does their work now: by kind of engine, each with the release since which it is so.
+_SYCL_SINCE = (0, 0, 9897)  # llama.cpp counted builds then
+_GONE: Mapping[str, Mapping[str, tuple[tuple[int, ...], str]]] = {
+    "vllm": {
+        "TRANSFORMERS_CACHE": ((), "HF_HOME, which the slot sets"),
+        "VLLM_ATTN_BACKEND": ((), "engine.settings.attention_backend"),
+        "VLLM_XPU_ENABLE_XPU_GRAPH": ((0, 31), "cudagraph_mode in engine.settings.compilation_config, which NONE turns off"),
+    },
+    "llama-server": {
+        **{
+            f"GGML_SYCL_DISABLE_{name}": (_SYCL_SINCE, f"GGML_SYCL_ENABLE_{name} with the opposite value")
+            for name in ("DNN", "GRAPH", "OPT")
+        },
+        "GGML_SYCL_ENABLE_LEVEL_ZERO": (_SYCL_SINCE, "GGML_SYCL_USE_LEVEL_ZERO_API"),
+        "GGML_SYCL_SUPPORT_LEVEL_ZERO": (_SYCL_SINCE, "GGML_SYCL_SUPPORT_LEVEL_ZERO_API"),
+    },
+}
+# How the names of an engine's own variables begin.
+_PREFIXES = {"vllm": ("VLLM_",), "llama-server": ("GGML_", "LLAMA_")}
+
+
+def variable_faults(env: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield ``(path, message)`` for each variable that the engine of a stack does not read.
+
+    Only names that begin like the engine's own are looked up, and only in tables of recorded releases. What patches of a
+    stack read, its manifest names in ``patched_variables``.
+
+    :param env: ``engine.env`` of a merged profile.
+    """
+    engine, known = manifest.get("engine") or {}, table_of(manifest)
+    kind, patched = engine.get("kind") or DEFAULT.name, manifest.get("patched_variables") or []
+    for name in env:
+        where = f"engine.env.{name}"
+        since, instead = _GONE.get(kind, {}).get(name, ((), ""))
+        # Images of vLLM whose release nobody recorded are older than those that are.
+        judged = not since or "version" in engine or kind != DEFAULT.name
+        if instead and judged and release_of(manifest) >= since:
+            yield where, f"is read by nothing in the stack {manifest['name']}; use {instead}"
+        elif known and name.startswith(_PREFIXES.get(kind, ("-",))) and name not in (*read_by(known), *patched):
+            release = f"{kind_of(kind).title} {known['version']}, which the stack {manifest['name']} pins,"
+            hint = did_you_mean(name, read_by(known))
+            yield where, f"{release} does not read it{hint}; what patches read stands in patched_variables of a stack"
+
+
+def read_by(known: Mapping[str, Any]) -> list[str]:
+    """Return the variables that a recorded release reads: those that it names itself, and those of its sources."""
+    return [*known["environment"], *(known.get("sources") or {}).get("environment", [])]
 
 
 def _dashed(key: str) -> str:

@@ -8,6 +8,7 @@ A variable that points to a path that no role makes is a fault, which is found b
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
@@ -38,6 +39,70 @@ def unmade_paths(value: str, python: Mapping[str, Any] | None = None) -> Iterato
             continue
         if (parts and parts[0] not in _OF_WHEELS) or not _fits(parts, python):
             yield found[0]
+
+
+# Where a container has nothing of the host, and an image nothing of its own.
+_OF_HOST = ("home", "root", "mnt", "media", "srv", "data", "storage", "var", "run", "tmp")
+# What the unit of an engine from an environment hides (ProtectHome=, PrivateTmp=).
+_HIDDEN = ("home", "root", "run/user", "tmp", "var/tmp")
+
+
+def texts_of(word: str) -> Iterator[str]:
+    """Yield the texts of one word of a command line: those in its JSON, or the word without ``NAME=``."""
+    try:
+        todo = [json.loads(word)] if word.startswith(("{", "[")) else []
+    except ValueError:
+        todo = []
+    if not todo:
+        yield re.split("=(?=/)", word, maxsplit=1)[-1]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, str):
+            yield node
+        elif isinstance(node, (dict, list)):
+            todo += node.values() if isinstance(node, dict) else node
+
+
+def unseen_paths(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield ``(dotted path, message)`` for each file or folder that the engine of a stack would not see.
+
+    A container sees the model's folders, what @models_dir@ and the other placeholders stand for, and what engine.mounts
+    names; an engine from an environment sees the host without its homes and temporary folders.
+    """
+    engine, model = profile.get("engine") or {}, profile.get("model") or {}
+    mounts, image = engine.get("mounts") or {}, "image" in manifest
+    beside = [(model.get(name) or {}).get("directory") for name in COMPANIONS]
+    seen = [*mounts.values(), *(path for path in (model.get("directory"), *beside) if path)]
+    for where, text in _words(engine):
+        for path in texts_of(text):
+            clean = posixpath.normpath(path)
+            hidden = [top for top in (_OF_HOST if image else _HIDDEN) if f"{clean}/".startswith(f"/{top}/")]
+            if not hidden or any(f"{clean}/".startswith(f"{one.rstrip('/')}/") for one in seen):
+                continue
+            if image:
+                yield where, (
+                    f"{path} is not in the container, which sees the models alone: put it below @models_dir@ and write it so, "
+                    f"or name it in engine.mounts ({{{path}: {path}}})"
+                )
+            else:
+                yield where, f"{path} is hidden from the engine, whose unit sees no /{hidden[0]}: move it, to /srv for example"
+
+
+def _words(engine: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each text of an engine section that may be a path, with the key that it comes from."""
+
+    def leaves(node: Any, where: str) -> Iterator[tuple[str, str]]:
+        if isinstance(node, str):
+            yield where, node
+        elif isinstance(node, (Mapping, list)):
+            items = node.items() if isinstance(node, Mapping) else enumerate(node)
+            for key, item in items:
+                yield from leaves(item, f"{where}[{key}]" if isinstance(node, list) else f"{where}.{key}")
+
+    for part in ("settings", "extra_args"):
+        yield from leaves(engine.get(part), f"engine.{part}")
+    for name, value in (engine.get("env") or {}).items():
+        yield from ((f"engine.env.{name}", text) for text in str(value).split(":"))
 
 
 def weights_path(profile: Mapping[str, Any], models_dir: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from ..kinds.kind import Weights
 from ..kinds.table import kind_of
 from ..model.profile import Profile
+from ..words.card_memory import WITHOUT_MIRROR, mirror_bytes
 from ..words.effects import Effects
 from ..words.types import SlotFault
 
@@ -40,8 +41,15 @@ def _caches(profile: Profile) -> int:
     return kind_of(profile.engine.kind).host_cache_bytes(profile.engine.settings) * len(profile.units)
 
 
+def _mirrors(profile: Profile) -> int:
+    """Return the bytes of the host's memory in which the driver mirrors what the profile's engines hold of their cards."""
+    engine = profile.engine
+    size = sum(mirror_bytes(profile.cards, engine.settings, one.engine.env, engine.version or "", profile.size_gb) for one in profile.singles)
+    return size if profile.on_cards else 0
+
+
 def check(fx: Effects, profile: Profile, others: Sequence[Profile] = ()) -> None:
-    """Raise SlotFault if the host has too little memory for the caches that the engines keep there.
+    """Raise SlotFault if the host has too little memory for what the engines keep there: caches, and mirrors of cards.
 
     Such memory can't be swapped, so with too little the host itself comes to a stand. The weights are counted because
     each start reads them through it. A host that does not report its memory is not judged.
@@ -50,6 +58,7 @@ def check(fx: Effects, profile: Profile, others: Sequence[Profile] = ()) -> None
     """
     caches, taken = _caches(profile), sum(map(_caches, others))
     total = bytes_of(fx.files.read(MEMINFO), "MemTotal")
+    _check_mirrors(profile, _mirrors(profile), sum(map(_mirrors, others)) + caches + taken, total)
     if not caches or not total:
         return
     weights, count = sum(weight_sizes(fx, profile).values()), len(profile.units)
@@ -62,6 +71,21 @@ def check(fx: Effects, profile: Profile, others: Sequence[Profile] = ()) -> None
     raise SlotFault(
         f"the host's memory has no room for what {profile.name} keeps of its KV cache there{each}: with the weights "
         f"({gib(weights)}){theirs} and {gib(SPARED_BYTES)} for everything else, an engine can have up to {gib(most)}",
+        expected=f"{gib(needed)} of memory",
+        got=gib(total),
+    )
+
+
+def _check_mirrors(profile: Profile, own: int, kept: int, total: int) -> None:
+    """Raise SlotFault if the mirrors of the profile's cards have no room beside what else is kept."""
+    needed = own + kept + SPARED_BYTES
+    if not own or not total or needed <= total:
+        return
+    more = f", {gib(kept)} for caches and other slots" if kept else ""
+    raise SlotFault(
+        f"the host's memory has no room for the mirror that the driver keeps there of the cards of {profile.name}, "
+        f"whose engine sees {profile.cards}: {gib(own)}{more} and {gib(SPARED_BYTES)} for everything else. Set "
+        f"engine.host_mirror to {' or '.join(WITHOUT_MIRROR)}, which owners report to end it, or serve on one card",
         expected=f"{gib(needed)} of memory",
         got=gib(total),
     )

@@ -215,6 +215,17 @@ class NodePart:
 
 
 @dataclass(frozen=True)
+class Runtimes:
+    """What the host's compute runtime must be, for an engine that brings none.
+
+    least: the oldest release; empty for any. refused: patterns of releases, with the reason.
+    """
+
+    least: str = ""
+    refused: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class Profile:
     """unit, unit_sha256, engine: with several engines, those of the first. cards: of each engine.
 
@@ -253,6 +264,10 @@ class Profile:
     node: NodePart | None = None  # None: the engine is on this host alone
     beside: Profile | None = None
     numbers: tuple[int, ...] = ()
+    on_cards: bool = False  # its stack computes on cards
+    size_gb: float | None = None  # of its weights
+    mounts: tuple[str, ...] = ()  # files of the host in its container, besides models
+    runtimes: Runtimes = field(default_factory=Runtimes)
 
     @property
     def sides(self) -> tuple[Profile, ...]:
@@ -472,6 +487,11 @@ def _engine(read: _Reader) -> Engine:
     )
 
 
+def _runtimes(read: _Reader) -> Runtimes:
+    rows = [(str(row["matches"]), str(row["reason"])) for row in read.get("refused", list, [])]
+    return Runtimes(least=read.get("least", str, ""), refused=tuple(rows))
+
+
 def _node(read: _Reader) -> NodePart:
     part = NodePart(read.get("rank", int), read.get("count", int))
     if not 0 <= part.rank < part.count:
@@ -595,6 +615,10 @@ def parse_profile(text: str, where: str) -> Profile:
         warmup=_warmup(read.section("warmup"), where) if read.has("warmup") else None,
         node=_node(read.section("node")) if read.has("node") else None,
         liveness=_liveness(read.section("liveness")) if read.has("liveness") else Liveness(),
+        on_cards=stack.get("device", str, "") == "xpu",
+        size_gb=model.get("size_gb", (int, float), None),
+        mounts=tuple(read.section("engine").get("mounts", Mapping, {})),
+        runtimes=_runtimes(read.section("runtimes")) if read.has("runtimes") else Runtimes(),
     )
     engine = read.section("engine")
     return _with_sides(profile, engine.section("beside")) if engine.has("beside") else profile

@@ -23,7 +23,11 @@ STACKS = load_stacks()
 RECIPE: dict[str, Any] = {
     "name": "recipe",
     "status": "candidate",
-    "recommended": {"cards": [1], "reason": "It is quick."},
+    "recommended": {
+        "cards": [1],
+        "reason": "It is quick.",
+        "record": {"source": "its owner", "runtime": "26.35", "firmware": "GuC 70.72.1"},
+    },
     "stack": "xpu",
     "cards": 1,
     "model": {"hf_repo": "RedHatAI/Qwen3.8-27B-INT4", "directory": "recipe"},
@@ -93,9 +97,10 @@ def test_what_is_not_served_is_there_with_its_reason() -> None:
 
 
 def test_a_rule_that_is_broken_on_purpose_is_told() -> None:
-    engine = {"settings": {"max_model_len": 2048, "cudagraph_capture_sizes": [3]}}
-    (line,) = [line for line in offers(load(engine=engine, accepts_rules=["graph-sizes"]), STACKS, 1) if "rule" in line]
-    assert line.startswith("  breaks the rule graph-sizes of its stack on purpose: Graphs of sizes")
+    engine = {"settings": {"max_model_len": 2048}, "env": {"VLLM_USE_V2_MODEL_RUNNER": ""}}
+    changed = load(engine=engine, accepts_rules=["blank-model-runner"], recommended=None)
+    (line,) = [line for line in offers(changed, STACKS, 1) if "rule" in line]
+    assert line.startswith("  breaks the rule blank-model-runner of its stack on purpose: The engine crashes")
 
 
 @pytest.mark.parametrize(
