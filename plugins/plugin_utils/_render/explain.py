@@ -17,7 +17,7 @@ from .engine import engine_argv, engine_environment
 from .launch import launch_of
 
 _WORDS = ("title", "purpose", "status", "status_reason", "modalities", "stack", "cards")
-_IF_GIVEN = ("power_cap_w", "warmup")
+_IF_GIVEN = ("min_runtime", "power_cap_w", "warmup")
 _SECTIONS = ("model", "engine", "frontdoor", "canary", "liveness", "accuracy")
 DEFAULT = "nobody: the default"
 
@@ -57,8 +57,9 @@ def explain(profile: Mapping[str, Any], manifest: Mapping[str, Any], site: Mappi
 def _values(profile: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key in _WORDS:
         yield key, _shown(profile[key])
-    yield from ((key, _shown(profile[key])) for key in _IF_GIVEN if profile[key] is not None)
+    yield from ((key, _shown(profile[key])) for key in _IF_GIVEN if profile[key])
     yield from ((key, _shown(profile[key])) for key in ("replicas", "nodes") if profile[key] != 1)
+    yield from _leaves(profile["recommended"] or {}, "recommended")
     for section in _SECTIONS:
         yield from _leaves(profile[section], section)
 
