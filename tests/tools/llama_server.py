@@ -8,8 +8,8 @@
     python tests/tools/llama_server.py variables SOURCES --source 'llama.cpp 0123abc'
 
 ``options`` writes the table below roles/profiles/files/engines, from where the catalogue reads it. ``answers`` writes
-what the tests of the kind are made of; ``variables`` adds to the newest table what the sources read besides; ``python tests/lab/models/as_gguf.py tiny-a FILE`` makes the model. The server
-listens on loopback only.
+what the tests of the kind are made of; ``python tests/lab/models/as_gguf.py tiny-a FILE`` makes the model. The server
+listens on loopback only. ``variables`` adds to the newest table what the sources read besides.
 """
 
 from __future__ import annotations
@@ -132,7 +132,9 @@ def read_by_sources(sources: Path) -> list[str]:
 def write_variables(sources: Path, source: str) -> None:
     """Add to the newest table what the sources read beside what ``--help`` names."""
     release = "llama-server-"
-    file = max(TABLES.glob(f"{release}*.json"), key=lambda path: [*map(int, path.stem.removeprefix(release).split("."))])
+    file = max(
+        TABLES.glob(f"{release}*.json"), key=lambda path: [*map(int, path.stem.removeprefix(release).split("."))]
+    )
     head, _comma, _rest = file.read_text().rpartition(',\n  "sources"')
     head = head or file.read_text().removesuffix("\n}\n")
     more = sorted({*read_by_sources(sources)} - {*json.loads(file.read_text())["environment"]})

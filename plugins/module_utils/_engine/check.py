@@ -234,7 +234,7 @@ def _unknown(text: str) -> Fitting:
 
 @dataclass(frozen=True)
 class Memory:
-    """What a host has: the version of its compute runtime, empty if it is not known, and its memory in bytes, 0 likewise."""
+    """What a host has: the version of its compute runtime, and its memory in bytes; empty and 0 if not known."""
 
     runtime: str = ""
     total: int = 0
@@ -258,7 +258,9 @@ def fitting(name: str, profile: Mapping[str, Any], host: Memory = Memory()) -> F
         return found
     text = f"{found.text} The driver mirrors what the cards hold in the host's memory, {mirrored / GIB:.1f} GiB"
     if host.total and mirrored > host.total:
-        return Fitting("no", f"{text}, of which the host has {host.total / GIB:.1f}; engine.host_mirror ends that.", found.held_mib)
+        return Fitting(
+            "no", f"{text}, of which the host has {host.total / GIB:.1f}; engine.host_mirror ends that.", found.held_mib
+        )
     return Fitting(found.verdict, f"{text}; engine.host_mirror ends that.", found.held_mib)
 
 

@@ -180,7 +180,7 @@ def estimate(
 
 
 def _drafts(settings: Mapping[str, Any]) -> int:
-    """Return how many tokens a head of the model's own proposes; a draft model beside it has a cache of its own shape."""
+    """Return how many tokens a head of the model's own proposes. The cache of a draft model is not estimated."""
     speculation = settings.get("speculative_config") or {}
     mtp = str(speculation.get("method") or "").endswith("mtp")
     return int(speculation.get("num_speculative_tokens") or 0) if mtp else 0
@@ -274,8 +274,8 @@ def sentence(name: str, cards: int, fit: Fit, length: int, measured: int | None,
     }[fit.verdict]
     text = (
         f"{words}. Estimate for each of {cards} cards: {fit.weights_gib:.1f} GiB of weights, {fit.overhead_gib:g} "
-        f"GiB for the runtime, {max(0.0, fit.kv_gib):.1f} GiB left for the KV cache; one context of {length} tokens takes "
-        f"{fit.context_gib:.2f} GiB. {_beside(fit)}That is room for about {fit.tokens} tokens, "
+        f"GiB for the runtime, {max(0.0, fit.kv_gib):.1f} GiB left for the KV cache; one context of {length} tokens "
+        f"takes {fit.context_gib:.2f} GiB. {_beside(fit)}That is room for about {fit.tokens} tokens, "
         f"{fit.contexts:.1f} full contexts"
     )
     if measured:

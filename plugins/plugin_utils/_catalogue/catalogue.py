@@ -15,8 +15,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.card_memory
 
 from .checking import PATCHED_QUANTIZATIONS, combination_faults, is_asked
 from .engines import setting_faults, variable_faults
-from .merging import Library, Source, merge_chain, origin_files
 from .images import runtime_of
+from .merging import Library, Source, merge_chain, origin_files
 from .places import COMPANIONS, unseen_paths
 from .problems import CatalogueError, Problem, did_you_mean
 from .reading import SHIPPED, plain, read_folder, schema
@@ -88,7 +88,10 @@ def _runtime_faults(merged: Mapping[str, Any], manifest: Mapping[str, Any]) -> I
         return
     where, record = "recommended", recommended.get("record")
     if not record:
-        yield f"{where}.record", "is missing: name a public record of a host that served it so, with its runtime and firmware"
+        yield (
+            f"{where}.record",
+            "is missing: name a public record of a host that served it so, with its runtime and firmware",
+        )
     elif runtime and numbers(runtime) != numbers(record["runtime"]):
         yield f"{where}.record.runtime", f"is {record['runtime']}, but the image of {manifest['name']} has {runtime}"
     verdict = (evidence.get("quality") or {}).get("verdict", "unknown")

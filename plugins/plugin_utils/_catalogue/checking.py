@@ -407,9 +407,10 @@ def _graphs(profile: Mapping[str, Any]) -> Iterator[Fault]:
         if settings.get("enforce_eager"):
             yield where, "does nothing: enforce_eager captures no graphs"
         elif compilation.get("cudagraph_mode") == "NONE":
-            yield where, (
-                "does nothing: engine.settings.compilation_config.cudagraph_mode is NONE, here or in a profile that this one "
-                "extends; set it to PIECEWISE, for example, or leave the sizes out"
+            mode = "engine.settings.compilation_config.cudagraph_mode"
+            yield (
+                where,
+                f"does nothing: {mode} is NONE, here or in a profile that this one extends; set it as well",
             )
 
 

@@ -76,13 +76,16 @@ def setting_faults(settings: Mapping[str, Any], manifest: Mapping[str, Any]) -> 
             yield from _value_faults(where, value, option, release, added if key == "quantization" else set())
 
 
-# Variables that nothing reads, with what does their work now: by kind of engine, each with the release since which it is so.
+# Variables that nothing reads, by kind of engine: since which release, and what does their work now.
 _SYCL_SINCE = (0, 0, 9897)  # llama.cpp counted builds then
 _GONE: Mapping[str, Mapping[str, tuple[tuple[int, ...], str]]] = {
     "vllm": {
         "TRANSFORMERS_CACHE": ((), "HF_HOME, which the slot sets"),
         "VLLM_ATTN_BACKEND": ((), "engine.settings.attention_backend"),
-        "VLLM_XPU_ENABLE_XPU_GRAPH": ((0, 31), "cudagraph_mode in engine.settings.compilation_config, which NONE turns off"),
+        "VLLM_XPU_ENABLE_XPU_GRAPH": (
+            (0, 31),
+            "cudagraph_mode in engine.settings.compilation_config, which NONE turns off",
+        ),
     },
     "llama-server": {
         **{
@@ -100,8 +103,8 @@ _PREFIXES = {"vllm": ("VLLM_",), "llama-server": ("GGML_", "LLAMA_")}
 def variable_faults(env: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[Fault]:
     """Yield ``(path, message)`` for each variable that the engine of a stack does not read.
 
-    Only names that begin like the engine's own are looked up, and only in tables of recorded releases. What patches of a
-    stack read, its manifest names in ``patched_variables``.
+    Only names that begin like the engine's own are looked up, and only in tables of recorded releases. What patches of
+    a stack read, its manifest names in ``patched_variables``.
 
     :param env: ``engine.env`` of a merged profile.
     """

@@ -80,12 +80,10 @@ def unseen_paths(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> Ite
             if not hidden or any(f"{clean}/".startswith(f"{one.rstrip('/')}/") for one in seen):
                 continue
             if image:
-                yield where, (
-                    f"{path} is not in the container, which sees the models alone: put it below @models_dir@ and write it so, "
-                    f"or name it in engine.mounts ({{{path}: {path}}})"
-                )
+                instead = f"put it below @models_dir@ and write it so, or name it in engine.mounts ({{{path}: {path}}})"
+                yield where, f"{path} is not in the container, which sees the models alone: {instead}"
             else:
-                yield where, f"{path} is hidden from the engine, whose unit sees no /{hidden[0]}: move it, to /srv for example"
+                yield where, f"{path} is hidden from the engine, whose unit sees no /{hidden[0]}: move it, to /srv say"
 
 
 def _words(engine: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -136,7 +136,7 @@ def _against(profile: Profile, stacks: Stacks, refused: Sequence[str]) -> list[s
 
 
 def _mirrored_gib(profile: Profile, manifest: Mapping[str, Any]) -> float:
-    """Return the GiB of the host's memory that mirror the cards of all replicas; one where their number is the host's."""
+    """Return the GiB of the host's memory that mirror cards, for all replicas, or for one if the host has the number."""
     if manifest.get("device") != "xpu":
         return 0.0
     engine = profile["engine"]

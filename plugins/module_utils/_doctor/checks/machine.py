@@ -11,9 +11,9 @@ from typing import Any
 
 from ..._apt import DPKG_FORMAT, installed_versions
 from ..._build.memory import Room, budget
+from ..._build.recipe import FORGE, BuildError, Recipe
 from ..._engine.check import mirrored_bytes
 from ..._slot.look.memory import SPARED_BYTES
-from ..._build.recipe import FORGE, BuildError, Recipe
 from ..model import Answers, Check, Command, Finding, Look, Read, Site, failed, passed, skipped, warned
 from ..parse import apt_settings, boots, journal_stops, memory, reset_reason, trouble, unclean
 
@@ -68,8 +68,9 @@ def ram(site: Site, answers: Answers) -> Finding:
     for profile in site.wanted:
         mirrored = mirrored_bytes(profile) // 2**20
         if mirrored + SPARED_BYTES // 2**20 > total:
+            name = profile["name"]
             return warned(
-                f"{profile['name']} has {mirrored} MiB of its cards mirrored in the host's memory, which has {total} MiB",
+                f"{name} has {mirrored} MiB of its cards mirrored in the host's memory, which has {total} MiB",
                 line,
                 fix="Set engine.host_mirror of the profile, serve it on one card, or add memory.",
             )

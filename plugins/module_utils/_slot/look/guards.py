@@ -118,7 +118,7 @@ def check_mounts(fx: Effects, profile: Profile) -> None:
 
 
 def check_runtime(fx: Effects, profile: Profile) -> None:
-    """The host's compute runtime is none that is known to fail with the profile. One that nobody knows is not judged."""
+    """The host's compute runtime is none that is known to fail with the profile. An unknown one is not judged."""
     version = runtime(fx.files.read(PurePosixPath(DPKG_STATUS)))
     if not version:
         return

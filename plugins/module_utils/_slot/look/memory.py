@@ -42,9 +42,12 @@ def _caches(profile: Profile) -> int:
 
 
 def _mirrors(profile: Profile) -> int:
-    """Return the bytes of the host's memory in which the driver mirrors what the profile's engines hold of their cards."""
+    """Return the bytes of the host's memory that mirror what the profile's engines hold of their cards."""
     engine = profile.engine
-    size = sum(mirror_bytes(profile.cards, engine.settings, one.engine.env, engine.version or "", profile.size_gb) for one in profile.singles)
+    size = sum(
+        mirror_bytes(profile.cards, engine.settings, one.engine.env, engine.version or "", profile.size_gb)
+        for one in profile.singles
+    )
     return size if profile.on_cards else 0
 
 

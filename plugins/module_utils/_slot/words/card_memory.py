@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The memory of a card as its compute runtime gives it, and what the driver mirrors of it in the host's memory. Pure."""
+"""The memory of a card as its compute runtime gives it, and the mirror of it in the host's memory. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from typing import Any
 
 GIB = 1024**3
-# What a runtime gives of a B70's memory: all of it since 26.31, as 26.18 did in the upstream lab; 26.27 gives less. Of other
-# releases nothing is on record, so they are taken to give no more.
+# What a runtime gives of a B70's memory: all of it since 26.31, as 26.18 did in the upstream lab; 26.27 gives less. Of
+# other releases nothing is on record, so they are taken to give no more.
 CARD_GIB, LESS_GIB = 31.89, 30.3
 WHOLE_SINCE, _WHOLE_BEFORE = "26.31", (26, 18)
 # The share of a card that vLLM takes unless told otherwise.
 _SHARE, _SHARE_BEFORE, _SHARE_SINCE = 0.92, 0.9, (0, 30)
 # What an engine needs of a card beside weights and cache, to size a mirror where both are given.
 _BESIDE_GIB = 1.5
-# Variables that end the mirror, and the share of it that was left in the one report of each (compute-runtime 980 and 986,
-# llama.cpp 22116), by the word of engine.host_mirror.
+# Variables that end the mirror, and the share of it that was left in the one report of each (compute-runtime 980 and
+# 986, llama.cpp 22116), by the word of engine.host_mirror.
 WITHOUT_MIRROR: Mapping[str, tuple[Mapping[str, str], float]] = {
     "no_deferred_backing": ({"NEOReadDebugKeys": "1", "EnableDeferBacking": "0"}, 0.0),
     "resident": ({"SYCL_UR_USE_LEVEL_ZERO_V2": "0", "UR_L0_USM_RESIDENT": "0x1"}, 4.1 / 12.6),
@@ -48,8 +48,8 @@ def mirror_bytes(
 ) -> int:
     """Return the bytes of the host's memory in which the driver mirrors what one engine holds of its cards.
 
-    A process that sees two or more cards has such a mirror, one to one, unless variables turn it off. The cards are taken
-    to be whole: no estimate of a mirror may be too low.
+    A process that sees two or more cards has such a mirror, one to one, unless variables turn it off. The cards are
+    taken to be whole: no estimate of a mirror may be too low.
 
     :param cards: how many the engine sees.
     :param settings: the engine's, by name.

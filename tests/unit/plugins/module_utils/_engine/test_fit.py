@@ -202,7 +202,9 @@ def test_a_real_start_on_runtime_26_27_had_the_estimated_memory():
     # Its release would have taken the same share without being told.
     settings.pop("gpu_memory_utilization")
     assert fit.estimate(QWEN38, settings, CHECKPOINT, 30.3, "0.30.0").kv_gib == found.kv_gib
-    assert fit.estimate(QWEN38, settings, CHECKPOINT, 30.3, "0.21.0").kv_gib == pytest.approx(found.kv_gib - 0.02 * 30.3)
+    assert fit.estimate(QWEN38, settings, CHECKPOINT, 30.3, "0.21.0").kv_gib == pytest.approx(
+        found.kv_gib - 0.02 * 30.3
+    )
     whole = fit.estimate(QWEN38, {**settings, "max_model_len": 262144}, CHECKPOINT, 30.3, "0.30.0")
     assert whole.verdict == "no"
     text = fit.sentence("m", 1, whole, 262144, None)

@@ -91,7 +91,10 @@ def test_a_mount_names_two_paths(path: str) -> None:
 
 def test_graphs_that_a_parent_turned_off_are_not_sized_in_silence() -> None:
     (told,) = refusals("xpu", settings={"cudagraph_capture_sizes": [1, 2, 4, 8]})
-    assert "engine.settings.cudagraph_capture_sizes: does nothing: engine.settings.compilation_config.cudagraph_mode" in told
+    assert (
+        "engine.settings.cudagraph_capture_sizes: does nothing: engine.settings.compilation_config.cudagraph_mode"
+        in told
+    )
     eager = {"compilation_config": None, "enforce_eager": True, "cudagraph_capture_sizes": [1]}
     (told,) = refusals("xpu", settings=eager)
     assert "does nothing: enforce_eager captures no graphs" in told
@@ -112,7 +115,9 @@ def test_an_option_of_a_build_that_nobody_read_goes_into_extra_args(kind: str, s
         "model": {"directory": "m", **({"file": "m.gguf"} if llama else {})},
         "engine": {"kind": kind, "settings": {**settings, key: True}},
     }
-    with pytest.raises(CatalogueError, match=rf'unknown key "{key}".*; engine.extra_args takes flags that the settings'):
+    with pytest.raises(
+        CatalogueError, match=rf'unknown key "{key}".*; engine.extra_args takes flags that the settings'
+    ):
         load_inline({"x": profile}, stacks=STACKS)
     profile["engine"] = {"kind": kind, "settings": settings, "extra_args": [f"--{key.replace('_', '-')}"]}
     assert load_inline({"x": profile}, stacks=STACKS)

@@ -247,13 +247,16 @@ UNRECORDED = {"cards": [1], "reason": "It is quick."}
         ({"recommended": UNRECORDED}, "recommended.record: is missing: name a public record"),
         (
             {"recommended": {**UNRECORDED, "record": {"source": "an owner", "runtime": "26.27", "firmware": "?"}}},
-            "recommended.record.runtime: is 26.27, but the image of vllm-openai-xpu-0.30.0-runtime-26.35 has 26.35.39758.10",
+            "recommended.record.runtime: is 26.27, but the image of vllm-openai-xpu-0.30.0-runtime-26.35 has 26.35",
         ),
         (
             {"recommended": {**UNRECORDED, "record": {"source": "an owner", "runtime": "26.35"}}},
             "recommended.record.firmware: is missing",
         ),
-        ({"evidence": {"source": "an owner", "quality": {"verdict": "unknown"}}}, "a verdict on quality, which is unknown"),
+        (
+            {"evidence": {"source": "an owner", "quality": {"verdict": "unknown"}}},
+            "a verdict on quality, which is unknown",
+        ),
         ({"evidence": {"source": "an owner"}}, "a verdict on quality, which is unknown"),
         ({"evidence": {"source": "none recorded", "quality": {"verdict": "passed"}}}, "needs evidence with a source"),
         (

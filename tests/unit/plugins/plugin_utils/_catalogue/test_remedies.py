@@ -119,7 +119,11 @@ def that_breaks(stack: str, rule: Mapping[str, Any]) -> dict[str, Any]:
         elif path == "engine.settings.quantization":
             put(profile, "engine.online_quantization", {"method": value})
         else:
-            put(profile, WRITTEN.get(path, path), str(value) if path.startswith("engine.env.") and value is not None else value)
+            put(
+                profile,
+                WRITTEN.get(path, path),
+                str(value) if path.startswith("engine.env.") and value is not None else value,
+            )
     if "engine.settings.speculative_config.method" in rule["when"]:
         put(profile, "engine.settings.speculative_config.num_speculative_tokens", 3)
     profile["cards"] = settings.get("tensor_parallel_size", 1)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.rules import broken, common, left_for_host
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.rules import broken, common
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks, stack_id
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.explain import explain
 from unit.shipped import load_inline
@@ -292,7 +292,11 @@ CALM = {"compilation_config": {"cudagraph_mode": "NONE"}}
             ["four-cards-under-load"],
         ),
         ("vllm-openai-xpu-0.30.0", {"settings": {"pipeline_parallel_size": 2}}, ["runtime-26-27-on-several-cards"]),
-        ("llm-scaler-0.26.0-b2", {"settings": {"pipeline_parallel_size": 2}}, ["llm-scaler-0-26-0-b2-on-several-cards"]),
+        (
+            "llm-scaler-0.26.0-b2",
+            {"settings": {"pipeline_parallel_size": 2}},
+            ["llm-scaler-0-26-0-b2-on-several-cards"],
+        ),
         # Each of two replicas inside of an engine has a card for itself, unless they share experts.
         ("llm-scaler-0.26.0-b2", {"settings": {"data_parallel_size": 2}}, []),
         (
