@@ -136,7 +136,7 @@ def _against(profile: Profile, stacks: Stacks, refused: Sequence[str]) -> list[s
 
 
 def _mirrored_gib(profile: Profile, manifest: Mapping[str, Any]) -> float:
-    """Return the GiB of the host's memory that mirror cards, for all replicas, or for one if the host has the number."""
+    """Return the GiB of the host's memory that mirror cards, for all replicas if their number is known."""
     if manifest.get("device") != "xpu":
         return 0.0
     engine = profile["engine"]

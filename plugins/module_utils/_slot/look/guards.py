@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -119,7 +120,9 @@ def check_mounts(fx: Effects, profile: Profile) -> None:
 
 def check_runtime(fx: Effects, profile: Profile) -> None:
     """The host's compute runtime is none that is known to fail with the profile. An unknown one is not judged."""
-    version = runtime(fx.files.read(PurePosixPath(DPKG_STATUS)))
+    version = ""
+    with contextlib.suppress(OSError):
+        version = runtime(fx.files.read(PurePosixPath(DPKG_STATUS)))
     if not version:
         return
     if numbers(version) < numbers(profile.runtimes.least):

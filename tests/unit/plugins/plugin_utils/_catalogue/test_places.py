@@ -41,7 +41,7 @@ UNSEEN = [
     ({"extra_args": ["--new-file", "/srv/kv-scales.json"]}, "engine.extra_args[1]"),
     ({"extra_args": ["--new-file=/srv/kv-scales.json"]}, "engine.extra_args[0]"),
     ({"extra_args": ["--new-config", '{"a": ["/data/x"]}']}, "engine.extra_args[1]"),
-    ({"env": {"LD_PRELOAD": "/usr/lib/libjemalloc.so:/root/patched.so"}}, "engine.env.LD_PRELOAD"),
+    ({"env": {"LD_PRELOAD": "/usr/lib/libjemalloc.so:/data/patched.so"}}, "engine.env.LD_PRELOAD"),
 ]
 
 
@@ -61,7 +61,7 @@ def test_a_container_sees_no_folder_of_the_host(engine: dict[str, Any], where: s
         # What the image has is not known here.
         {"settings": {"chat_template": "/opt/venv/templates/x.jinja"}},
         {"settings": {"chat_template": TEMPLATE}, "mounts": {TEMPLATE: TEMPLATE}},
-        {"settings": {"chat_template": "/home/t/no-think.jinja"}, "mounts": {"/home/me/templates": "/home/t"}},
+        {"settings": {"chat_template": "/srv/t/no-think.jinja"}, "mounts": {"/home/me/templates": "/srv/t"}},
         {"env": {"SOME_CACHE": "@cache_root@/some"}},
     ],
 )
@@ -70,7 +70,7 @@ def test_what_it_sees_is_taken(engine: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "hidden"), [(TEMPLATE, "home"), ("/root/x", "root"), ("/tmp/x", "tmp"), ("/run/user/1000/x", "run/user")]
+    ("path", "hidden"), [(TEMPLATE, "home"), ("/tmp/x", "tmp"), ("/run/user/1000/x", "run/user")]
 )
 def test_the_unit_of_an_engine_hides_homes(path: str, hidden: str) -> None:
     (told,) = refusals(ENVIRONMENT, settings={"chat_template": path})
