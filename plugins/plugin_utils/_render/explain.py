@@ -41,17 +41,26 @@ def explain(profile: Mapping[str, Any], manifest: Mapping[str, Any], site: Mappi
     ]
     places = {name: f"@{name}@" for name in (*PLACEHOLDERS, "relay_dir", "relay_bind")}
     places["model_file"] = f"@model_path@/{profile['model']['file'] or ''}"
-    full, launch = expanded(profile, manifest), launch_of(manifest)
+    full, launch = expanded(_first(profile), manifest), launch_of(manifest)
     remote = profile["engine"].get("remote")
     if remote:
         lines.append(f"The engine is elsewhere: {remote['base_url']} serves it as {remote['model']}.")
-    lines.append("The engine's environment (slot, then stack, then profile, then site; the later one wins):")
+    which = "" if profile["replicas"] == 1 else ", here of the first of several engines"
+    lines.append(f"The engine's environment (slot, then stack, then profile, then site; the later one wins{which}):")
     lines += _variables(engine_environment(full, manifest, site, places, "main", launch.path), manifest)
     lines.append("The engine's command:")
     lines.append(" ".join(launch.engine_argv(engine_argv(full, places, "@backend_host@", "@backend_port@"))))
     if launch.image:
         lines.append(f"in a container of the image {launch.image}")
     return lines
+
+
+def _first(profile: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the profile with the cards of the first of its engines, which sees no others."""
+    cards, engine = profile["cards"], profile["engine"]
+    if profile["replicas"] == 1 or not cards:
+        return profile
+    return {**profile, "engine": {**engine, "devices": (engine["devices"] or list(range(cards)))[:cards]}}
 
 
 def _values(profile: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

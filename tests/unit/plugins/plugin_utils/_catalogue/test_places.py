@@ -69,9 +69,7 @@ def test_what_it_sees_is_taken(engine: dict[str, Any]) -> None:
     assert refusals(IMAGE, **engine) == []
 
 
-@pytest.mark.parametrize(
-    ("path", "hidden"), [(TEMPLATE, "home"), ("/tmp/x", "tmp"), ("/run/user/1000/x", "run/user")]
-)
+@pytest.mark.parametrize(("path", "hidden"), [(TEMPLATE, "home"), ("/tmp/x", "tmp"), ("/run/user/1000/x", "run/user")])
 def test_the_unit_of_an_engine_hides_homes(path: str, hidden: str) -> None:
     (told,) = refusals(ENVIRONMENT, settings={"chat_template": path})
     assert f"engine.settings.chat_template: {path} is hidden from the engine, whose unit sees no /{hidden}" in told

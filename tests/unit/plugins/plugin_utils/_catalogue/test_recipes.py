@@ -219,6 +219,7 @@ def test_what_is_recommended_has_the_environment_of_a_public_record(cards: int, 
     for record in records:
         ours_alone = {key: value for key, value in ours.items() if key not in OF_THE_SLOT}
         assert ours_alone.items() <= ENVIRONMENTS[record].items()
+    assert ours["ZE_AFFINITY_MASK"] == ",".join(map(str, range(profile["cards"])))
     # Nothing that tunes collectives or lets cards open each other's memory.
     assert {key for key in ours if key.startswith("CCL_")} <= {"CCL_KVS_IFACE"}
 

@@ -111,6 +111,28 @@ def test_profiles_go_by_cards(cards: int | None, shown: bool, more: bool) -> Non
     assert (told[0].startswith("recipe:"), "more need" in told[-1]) == (shown, more)
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("qwen38-27b-int4", None),
+        ("qwen38-27b-int4-tp2", "59 GiB"),
+        ("qwen38-27b-int4-tp2-image", "59 GiB"),
+        ("qwen38-27b-fp8-tp4", "105 GiB"),
+        # An engine on each card sees no other.
+        ("qwen38-27b-int4-replicas", None),
+    ],
+)
+def test_the_mirror_of_several_cards_is_told(name: str, told: str | None) -> None:
+    lines = offers({name: shipped.profiles()[name]}, STACKS, 4)
+    line = f"  takes {told} of the host's memory, in which the driver mirrors what the cards hold"
+    assert (line in lines) is bool(told)
+    assert told or not any("mirrors" in text for text in lines)
+    off = shipped.profiles()[name] | {
+        "engine": {**shipped.profiles()[name]["engine"], "host_mirror": "no_deferred_backing"}
+    }
+    assert not any("mirrors" in text for text in offers({name: off}, STACKS, 4))
+
+
 def test_the_shipped_catalogue_is_told_by_cards_and_status() -> None:
     told = [line for line in offers(shipped.profiles(), STACKS, 4, "gemma4-12b") if not line.startswith(" ")]
     assert told[0].startswith("gemma4-12b-it-int4-autoround")
