@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -76,26 +77,16 @@ def setting_faults(settings: Mapping[str, Any], manifest: Mapping[str, Any]) -> 
             yield from _value_faults(where, value, option, release, added if key == "quantization" else set())
 
 
-# Variables that nothing reads, by kind of engine: since which release, and what does their work now.
 _SYCL_SINCE = (0, 0, 9897)  # llama.cpp counted builds then
-_GONE: Mapping[str, Mapping[str, tuple[tuple[int, ...], str]]] = {
-    "vllm": {
-        "TRANSFORMERS_CACHE": ((), "HF_HOME, which the slot sets"),
-        "VLLM_ATTN_BACKEND": ((), "engine.settings.attention_backend"),
-        "VLLM_XPU_ENABLE_XPU_GRAPH": (
-            (0, 31),
-            "cudagraph_mode in engine.settings.compilation_config, which NONE turns off",
-        ),
-    },
-    "llama-server": {
-        **{
-            f"GGML_SYCL_DISABLE_{name}": (_SYCL_SINCE, f"GGML_SYCL_ENABLE_{name} with the opposite value")
-            for name in ("DNN", "GRAPH", "OPT")
-        },
-        "GGML_SYCL_ENABLE_LEVEL_ZERO": (_SYCL_SINCE, "GGML_SYCL_USE_LEVEL_ZERO_API"),
-        "GGML_SYCL_SUPPORT_LEVEL_ZERO": (_SYCL_SINCE, "GGML_SYCL_SUPPORT_LEVEL_ZERO_API"),
-    },
-}
+# Variables that nothing reads: kind of engine, name, since which release, and what does their work now.
+_GONE: tuple[tuple[str, str, tuple[int, ...], str], ...] = (
+    ("vllm", r"(?:PYTORCH_)?TRANSFORMERS_CACHE", (), "HF_HOME, which the slot sets"),
+    ("vllm", r"VLLM_ATTN_BACKEND|VLLM_ATTENTION_BACKEND", (), "engine.settings.attention_backend"),
+    ("vllm", r"VLLM_XPU_ENABLE_XPU_GRAPH", (0, 31), "cudagraph_mode in engine.settings.compilation_config"),
+    ("llama-server", r"GGML_SYCL_DISABLE_(\w+)", _SYCL_SINCE, r"GGML_SYCL_ENABLE_\1 with the opposite value"),
+    ("llama-server", r"GGML_SYCL_ENABLE_LEVEL_ZERO", _SYCL_SINCE, "GGML_SYCL_USE_LEVEL_ZERO_API"),
+    ("llama-server", r"GGML_SYCL_SUPPORT_LEVEL_ZERO", _SYCL_SINCE, "GGML_SYCL_SUPPORT_LEVEL_ZERO_API"),
+)
 # How the names of an engine's own variables begin.
 _PREFIXES = {"vllm": ("VLLM_",), "llama-server": ("GGML_", "LLAMA_")}
 
@@ -112,15 +103,23 @@ def variable_faults(env: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iter
     kind, patched = engine.get("kind") or DEFAULT.name, manifest.get("patched_variables") or []
     for name in env:
         where = f"engine.env.{name}"
-        since, instead = _GONE.get(kind, {}).get(name, ((), ""))
-        # Images of vLLM whose release nobody recorded are older than those that are.
-        judged = not since or "version" in engine or kind != DEFAULT.name
-        if instead and judged and release_of(manifest) >= since:
+        if instead := _instead(kind, name, manifest):
             yield where, f"is read by nothing in the stack {manifest['name']}; use {instead}"
         elif known and name.startswith(_PREFIXES.get(kind, ("-",))) and name not in (*read_by(known), *patched):
             release = f"{kind_of(kind).title} {known['version']}, which the stack {manifest['name']} pins,"
             hint = did_you_mean(name, read_by(known))
             yield where, f"{release} does not read it{hint}; what patches read stands in patched_variables of a stack"
+
+
+def _instead(kind: str, name: str, manifest: Mapping[str, Any]) -> str:
+    """Return what does the work of a variable that nothing reads; empty for every other one."""
+    # Images of vLLM whose release nobody recorded are older than those that are.
+    aged = kind != DEFAULT.name or "version" in (manifest.get("engine") or {})
+    for of, pattern, since, instead in _GONE:
+        gone = of == kind and re.fullmatch(pattern, name)
+        if gone and (not since or (aged and release_of(manifest) >= since)):
+            return gone.expand(instead)
+    return ""
 
 
 def read_by(known: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds import gguf
@@ -41,10 +41,11 @@ def unmade_paths(value: str, python: Mapping[str, Any] | None = None) -> Iterato
             yield found[0]
 
 
-# Where a container has nothing of the host, and an image nothing of its own.
-_OF_HOST = ("home", "root", "mnt", "media", "srv", "data", "storage", "var", "run", "tmp")
+# Where images have files of their own. What else one has, its manifest names in image.paths.
+_OF_IMAGES = tuple("usr lib lib64 bin sbin dev proc sys app workspace vllm-workspace opt/intel opt/venv".split())
 # What the unit of an engine from an environment hides (ProtectHome=, PrivateTmp=).
 _HIDDEN = ("home", "root", "run/user", "tmp", "var/tmp")
+_PATH = re.compile(r"(?:file://)?(/[^\s]*|(?:~\w*|\.{1,2})/.*)")
 
 
 def texts_of(word: str) -> Iterator[str]:
@@ -66,24 +67,33 @@ def texts_of(word: str) -> Iterator[str]:
 def unseen_paths(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield ``(dotted path, message)`` for each file or folder that the engine of a stack would not see.
 
-    A container sees the model's folders, what @models_dir@ and the other placeholders stand for, and what engine.mounts
-    names; an engine from an environment sees the host without its homes and temporary folders.
+    A container sees its image, the model's folders, what @models_dir@ and the other placeholders stand for, and what
+    engine.mounts names; an engine from an environment sees the host without its homes and temporary folders.
     """
-    engine, model = profile.get("engine") or {}, profile.get("model") or {}
-    mounts, image = engine.get("mounts") or {}, "image" in manifest
+    engine, model, image = profile.get("engine") or {}, profile.get("model") or {}, manifest.get("image")
     beside = [(model.get(name) or {}).get("directory") for name in COMPANIONS]
-    seen = [*mounts.values(), *(path for path in (model.get("directory"), *beside) if path)]
+    seen = [*(engine.get("mounts") or {}).values(), *(path for path in (model.get("directory"), *beside) if path)]
+    if image is not None:
+        own = [posixpath.dirname(posixpath.dirname(image.get("program") or "")), *image.get("paths", [])]
+        seen += [*(path for path in own if path.strip("/")), *(f"/{top}" for top in _OF_IMAGES)]
     for where, text in _words(engine):
-        for path in texts_of(text):
-            clean = posixpath.normpath(path)
-            hidden = [top for top in (_OF_HOST if image else _HIDDEN) if f"{clean}/".startswith(f"/{top}/")]
-            if not hidden or any(f"{clean}/".startswith(f"{one.rstrip('/')}/") for one in seen):
+        for word in texts_of(text):
+            found = _PATH.fullmatch(word)
+            path = posixpath.normpath(found[1]) if found else ""
+            if not path or _is_below(path, seen):
                 continue
-            if image:
+            hidden = next((top for top in _HIDDEN if _is_below(path, [f"/{top}"])), "")
+            if not path.startswith("/"):
+                yield where, f"{word} is no absolute path, and no shell reads it; write the whole path"
+            elif image is not None:
                 instead = f"put it below @models_dir@ and write it so, or name it in engine.mounts ({{{path}: {path}}})"
                 yield where, f"{path} is not in the container, which sees the models alone: {instead}"
-            else:
-                yield where, f"{path} is hidden from the engine, whose unit sees no /{hidden[0]}: move it, to /srv say"
+            elif hidden:
+                yield where, f"{path} is hidden from the engine, whose unit sees no /{hidden}: move it, to /srv say"
+
+
+def _is_below(path: str, folders: Sequence[str]) -> bool:
+    return any(f"{path}/".startswith(f"{folder.rstrip('/')}/") for folder in folders)
 
 
 def _words(engine: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -119,6 +119,8 @@ ENV = "engine.env."
         ("llama-cpp-intel-b11243", "GGML_SYCL_DISABLE_GRAPH", "GGML_SYCL_ENABLE_GRAPH with the opposite value"),
         ("llama-sycl", "GGML_SYCL_ENABLE_LEVEL_ZERO", "GGML_SYCL_USE_LEVEL_ZERO_API"),
         ("llama-sycl", "GGML_SYCL_SUPPORT_LEVEL_ZERO", "GGML_SYCL_SUPPORT_LEVEL_ZERO_API"),
+        ("llama-cpp-vulkan-b11243", "GGML_SYCL_DISABLE_VMM", "GGML_SYCL_ENABLE_VMM with the opposite value"),
+        ("xpu", "VLLM_ATTENTION_BACKEND", "engine.settings.attention_backend"),
         ("xpu", "VLLM_ATTN_BACKEND", "engine.settings.attention_backend"),
         ("wu1ff-qwen38-27b", "VLLM_ATTN_BACKEND", "engine.settings.attention_backend"),
         ("xpu", "TRANSFORMERS_CACHE", "HF_HOME, which the slot sets"),

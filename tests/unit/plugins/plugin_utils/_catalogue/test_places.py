@@ -41,6 +41,9 @@ UNSEEN = [
     ({"extra_args": ["--new-file", "/srv/kv-scales.json"]}, "engine.extra_args[1]"),
     ({"extra_args": ["--new-file=/srv/kv-scales.json"]}, "engine.extra_args[0]"),
     ({"extra_args": ["--new-config", '{"a": ["/data/x"]}']}, "engine.extra_args[1]"),
+    ({"settings": {"chat_template": "/models/templates/x.jinja"}}, "engine.settings.chat_template"),
+    ({"settings": {"chat_template": "/opt/adapters/x.jinja"}}, "engine.settings.chat_template"),
+    ({"settings": {"chat_template": "file:///etc/llm/x.jinja"}}, "engine.settings.chat_template"),
     ({"env": {"LD_PRELOAD": "/usr/lib/libjemalloc.so:/data/patched.so"}}, "engine.env.LD_PRELOAD"),
 ]
 
@@ -60,6 +63,8 @@ def test_a_container_sees_no_folder_of_the_host(engine: dict[str, Any], where: s
         {"settings": {"chat_template": "/srv/elsewhere/model/template.jinja"}},
         # What the image has is not known here.
         {"settings": {"chat_template": "/opt/venv/templates/x.jinja"}},
+        {"settings": {"chat_template": "/vllm-workspace/examples/x.jinja"}},
+        {"settings": {"tokenizer": "owner/name"}},
         {"settings": {"chat_template": TEMPLATE}, "mounts": {TEMPLATE: TEMPLATE}},
         {"settings": {"chat_template": "/srv/t/no-think.jinja"}, "mounts": {"/home/me/templates": "/srv/t"}},
         {"env": {"SOME_CACHE": "@cache_root@/some"}},
@@ -67,6 +72,13 @@ def test_a_container_sees_no_folder_of_the_host(engine: dict[str, Any], where: s
 )
 def test_what_it_sees_is_taken(engine: dict[str, Any]) -> None:
     assert refusals(IMAGE, **engine) == []
+
+
+@pytest.mark.parametrize("stack", [IMAGE, ENVIRONMENT])
+@pytest.mark.parametrize("path", ["~/templates/x.jinja", "./x.jinja", "../x.jinja"])
+def test_no_shell_expands_a_path(path: str, stack: str) -> None:
+    (told,) = refusals(stack, settings={"chat_template": path})
+    assert f"engine.settings.chat_template: {path} is no absolute path, and no shell reads it" in told
 
 
 @pytest.mark.parametrize(("path", "hidden"), [(TEMPLATE, "home"), ("/tmp/x", "tmp"), ("/run/user/1000/x", "run/user")])
