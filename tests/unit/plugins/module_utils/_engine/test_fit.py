@@ -345,3 +345,20 @@ def test_what_is_not_known_is_not_guessed(config, weights, message, tmp_path):
     profile = resolved(tmp_path)
     profile["stack"]["device"] = "cpu"
     assert "uses no card" in check.fitting("m", profile).text
+
+
+def test_a_runtime_that_gives_less_of_a_card_holds_less_of_a_gguf_model():
+    head = {
+        "general.architecture": "m",
+        "m.block_count": 32,
+        "m.attention.head_count": 32,
+        "m.attention.head_count_kv": 8,
+        "m.attention.key_length": 128,
+        "m.attention.value_length": 128,
+    }
+    settings = {"ctx_size": 16384, "split_mode": "none"}
+    whole = fit.estimate_gguf(head, settings, 26 * fit.GIB, 1, card_gib("26.35"))
+    less = fit.estimate_gguf(head, settings, 26 * fit.GIB, 1, card_gib("26.27"))
+    assert (whole.verdict, less.verdict) == ("fits", "fits")
+    assert whole.kv_gib - less.kv_gib == pytest.approx(1.59)
+    assert "gives 30.3 GiB of each card" in fit.sentence("m", 1, less, 16384, None, "ctx_size")
