@@ -84,6 +84,14 @@ def derived_environment(
     return found
 
 
+def of_first_engine(profile: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a profile with the cards of the first of its engines, which sees those of no other."""
+    cards, engine = profile["cards"], profile["engine"]
+    if profile["replicas"] == 1 or not cards:
+        return profile
+    return {**profile, "engine": {**engine, "devices": (engine["devices"] or list(range(cards)))[:cards]}}
+
+
 def numa_directives(numa: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield the directives of ``engine.numa``: memory by policy and nodes, processors by list or those of the nodes."""
     if not numa:

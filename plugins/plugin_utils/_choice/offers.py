@@ -13,7 +13,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.production 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.card_memory import GIB, mirror_bytes
 
 from .._catalogue.checking import PER_CARD, cards_needed
-from .._catalogue.typed import derived_environment
+from .._catalogue.typed import derived_environment, of_first_engine
 from .._fleet_status import short
 from .._stacks import planning
 from .choose import REFUSED, STATUSES, Profile, Stacks, against_cards, against_profile, counted, replicas
@@ -139,7 +139,7 @@ def _mirrored_gib(profile: Profile, manifest: Mapping[str, Any]) -> float:
     """Return the GiB of the host's memory that mirror cards, for all replicas if their number is known."""
     if manifest.get("device") != "xpu":
         return 0.0
-    engine = profile["engine"]
+    engine = of_first_engine(profile)["engine"]
     env = {**manifest.get("env", {}), **derived_environment(engine, profile["cards"], manifest), **engine["env"]}
     version, count = (manifest.get("engine") or {}).get("version", ""), profile["replicas"]
     size = mirror_bytes(profile["cards"], engine["settings"], env, version, profile["model"]["size_gb"])

@@ -12,7 +12,7 @@ from typing import Any
 
 from .._catalogue.checking import PLACEHOLDERS
 from .._catalogue.engines import table_of
-from .._catalogue.typed import expanded
+from .._catalogue.typed import expanded, of_first_engine
 from .engine import engine_argv, engine_environment
 from .launch import launch_of
 
@@ -41,7 +41,7 @@ def explain(profile: Mapping[str, Any], manifest: Mapping[str, Any], site: Mappi
     ]
     places = {name: f"@{name}@" for name in (*PLACEHOLDERS, "relay_dir", "relay_bind")}
     places["model_file"] = f"@model_path@/{profile['model']['file'] or ''}"
-    full, launch = expanded(_first(profile), manifest), launch_of(manifest)
+    full, launch = expanded(of_first_engine(profile), manifest), launch_of(manifest)
     remote = profile["engine"].get("remote")
     if remote:
         lines.append(f"The engine is elsewhere: {remote['base_url']} serves it as {remote['model']}.")
@@ -53,14 +53,6 @@ def explain(profile: Mapping[str, Any], manifest: Mapping[str, Any], site: Mappi
     if launch.image:
         lines.append(f"in a container of the image {launch.image}")
     return lines
-
-
-def _first(profile: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the profile with the cards of the first of its engines, which sees no others."""
-    cards, engine = profile["cards"], profile["engine"]
-    if profile["replicas"] == 1 or not cards:
-        return profile
-    return {**profile, "engine": {**engine, "devices": (engine["devices"] or list(range(cards)))[:cards]}}
 
 
 def _values(profile: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -41,14 +41,13 @@ def _caches(profile: Profile) -> int:
     return kind_of(profile.engine.kind).host_cache_bytes(profile.engine.settings) * len(profile.units)
 
 
-def _mirrors(profile: Profile) -> int:
+def _mirrors(fx: Effects, profile: Profile) -> int:
     """Return the bytes of the host's memory that mirror what the profile's engines hold of their cards."""
-    engine = profile.engine
-    size = sum(
-        mirror_bytes(profile.cards, engine.settings, one.engine.env, engine.version or "", profile.size_gb)
-        for one in profile.singles
-    )
-    return size if profile.on_cards else 0
+    if not profile.on_cards or not profile.cards:
+        return 0
+    engine, shown = profile.engine, len(fx.processes.render_nodes())
+    settings, version, size = engine.settings, engine.version or "", profile.size_gb
+    return sum(mirror_bytes(profile.cards, settings, one.engine.env, version, size, shown) for one in profile.singles)
 
 
 def check(fx: Effects, profile: Profile, others: Sequence[Profile] = ()) -> None:
@@ -61,7 +60,8 @@ def check(fx: Effects, profile: Profile, others: Sequence[Profile] = ()) -> None
     """
     caches, taken = _caches(profile), sum(map(_caches, others))
     total = bytes_of(fx.files.read(MEMINFO), "MemTotal")
-    _check_mirrors(profile, _mirrors(profile), sum(map(_mirrors, others)) + caches + taken, total)
+    mirrors = sum(_mirrors(fx, other) for other in others)
+    _check_mirrors(profile, _mirrors(fx, profile), mirrors + caches + taken, total)
     if not caches or not total:
         return
     weights, count = sum(weight_sizes(fx, profile).values()), len(profile.units)
@@ -87,7 +87,7 @@ def _check_mirrors(profile: Profile, own: int, kept: int, total: int) -> None:
     more = f", {gib(kept)} for caches and other slots" if kept else ""
     raise SlotFault(
         f"the host's memory has no room for the mirror that the driver keeps there of the cards of {profile.name}, "
-        f"whose engine sees {profile.cards}: {gib(own)}{more} and {gib(SPARED_BYTES)} for everything else. Set "
+        f"whose engine sees several: {gib(own)}{more} and {gib(SPARED_BYTES)} for everything else. Set "
         f"engine.host_mirror to {' or '.join(WITHOUT_MIRROR)}, which owners report to end it, or serve on one card",
         expected=f"{gib(needed)} of memory",
         got=gib(total),
@@ -97,7 +97,7 @@ def _check_mirrors(profile: Profile, own: int, kept: int, total: int) -> None:
 def lacks_beside(fx: Effects, profile: Profile) -> str:
     """Why the caches and the mirror that the profile's engine has in the host's memory have no room beside what is
     loaded already; empty where they have, or it has none."""
-    own = kind_of(profile.engine.kind).host_cache_bytes(profile.engine.settings) + _mirrors(profile)
+    own = kind_of(profile.engine.kind).host_cache_bytes(profile.engine.settings) + _mirrors(fx, profile)
     free = bytes_of(fx.files.read(MEMINFO), "MemAvailable") if own else 0
     needed = own + SPARED_BYTES
     return (

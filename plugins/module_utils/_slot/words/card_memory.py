@@ -44,20 +44,29 @@ def default_share(version: str) -> float:
 
 
 def mirror_bytes(
-    cards: int, settings: Mapping[str, Any], env: Mapping[str, str], version: str = "", size_gb: float | None = None
+    cards: int,
+    settings: Mapping[str, Any],
+    env: Mapping[str, str],
+    version: str = "",
+    size_gb: float | None = None,
+    shown: int = 0,
 ) -> int:
     """Return the bytes of the host's memory in which the driver mirrors what one engine holds of its cards.
 
     A process that sees two or more cards has such a mirror, one to one, unless variables turn it off. The cards are
     taken to be whole: no estimate of a mirror may be too low.
 
-    :param cards: how many the engine sees.
+    :param cards: how many the engine uses.
     :param settings: the engine's, by name.
     :param env: the engine's variables.
     :param version: the engine's release.
     :param size_gb: the weights, in GB.
+    :param shown: how many cards the host has, all of which an engine without a mask sees.
     """
-    if cards < 2:
+    mask = env.get("ZE_AFFINITY_MASK")
+    seen = len(mask.split(",")) if mask else max(cards, shown)
+    # Through Vulkan the driver is another one.
+    if seen < 2 or not cards or "GGML_VK_VISIBLE_DEVICES" in env:
         return 0
     left = [share for names, share in WITHOUT_MIRROR.values() if names.items() <= env.items()]
     held, weights = settings.get("kv_cache_memory_bytes"), (size_gb or 0.0) * 1e9

@@ -112,6 +112,8 @@ RESIDENT = {"SYCL_UR_USE_LEVEL_ZERO_V2": "0", "UR_L0_USM_RESIDENT": "0x1"}
         (2, {"gpu_memory_utilization": 0.92}, NEO, 0),
         (2, {"gpu_memory_utilization": 0.92}, {"EnableDeferBacking": "0"}, 58.7),
         (2, {"gpu_memory_utilization": 0.92}, RESIDENT, 19.1),
+        (1, {"gpu_memory_utilization": 0.92}, {"ZE_AFFINITY_MASK": "1"}, 0),
+        (2, {"ctx_size": 8192}, {"ZE_AFFINITY_MASK": "0,1", "GGML_VK_VISIBLE_DEVICES": "0,1"}, 0),
     ],
 )
 def test_the_mirror_of_several_cards(cards, settings, env, gib):
@@ -132,8 +134,17 @@ def test_a_switch_counts_the_mirror(fake_host, gib, served):
     told = check(fake_host, "b")
     assert told["failed"] is not served
     if not served:
-        assert "whose engine sees 2: 58.7 GiB and 4.0 GiB for everything else" in told["msg"]
+        assert "whose engine sees several: 58.7 GiB and 4.0 GiB for everything else" in told["msg"]
         assert "Set engine.host_mirror to no_deferred_backing or resident" in told["msg"]
+
+
+@pytest.mark.parametrize(("mask", "served"), [({}, False), ({"ZE_AFFINITY_MASK": "1"}, True)])
+def test_an_engine_without_a_mask_sees_all_cards_of_the_host(fake_host, mask, served):
+    fake_host.render(
+        "b", stack__device="xpu", cards=1, engine__settings={"gpu_memory_utilization": 0.92}, engine__env=mask
+    )
+    fake_host.cards, fake_host.memory = 2, 30 * GIB
+    assert check(fake_host, "b")["failed"] is not served
 
 
 def test_an_option_of_the_profile_ends_the_mirror(fake_host):

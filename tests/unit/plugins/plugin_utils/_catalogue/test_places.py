@@ -42,7 +42,7 @@ UNSEEN = [
     ({"extra_args": ["--new-file=/srv/kv-scales.json"]}, "engine.extra_args[0]"),
     ({"extra_args": ["--new-config", '{"a": ["/data/x"]}']}, "engine.extra_args[1]"),
     ({"settings": {"chat_template": "/models/templates/x.jinja"}}, "engine.settings.chat_template"),
-    ({"settings": {"chat_template": "/opt/adapters/x.jinja"}}, "engine.settings.chat_template"),
+    ({"settings": {"chat_template": "/config/x.jinja"}}, "engine.settings.chat_template"),
     ({"settings": {"chat_template": "file:///etc/llm/x.jinja"}}, "engine.settings.chat_template"),
     ({"env": {"LD_PRELOAD": "/usr/lib/libjemalloc.so:/data/patched.so"}}, "engine.env.LD_PRELOAD"),
 ]
