@@ -509,3 +509,25 @@ def test_no_stack_with_cards_is_silent_about_the_kv_cache_on_the_host() -> None:
         if kind == "vllm" and manifest.get("device") == "xpu" and manifest["installable"]:
             rules = {rule["id"] for rule in manifest.get("rules") or []}
             assert rules & {"kv-cache-on-the-host", "large-kv-cache-on-the-host"}, name
+
+
+B2 = "sha256:52218ad85513ab6686d4c090c83c2bd8c5b02423c63aa4dabd41837fe641fe3b"
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        {"name": "docker.io/intel/llm-scaler-vllm", "tag": "0.26.0-b2"},
+        {"name": "registry.example/mirror/intel/llm-scaler-vllm", "tag": "0.26.0-b2"},
+        {"name": "registry.example/ours", "digest": B2},
+        {"name": "registry.example/ours", "tag": "v3", "inside": {"base": "docker.io/intel/llm-scaler-vllm:0.26.0-b2"}},
+        {"name": "docker.io/intel/llm-scaler-vllm", "tag": "0.21.0-b3.1"},
+        {"name": "docker.io/intel/llm-scaler-vllm", "tag": "0.21.0-b2"},
+    ],
+)
+def test_a_broken_image_is_refused_whoever_names_it_with_the_one_that_works(image: dict[str, Any]) -> None:
+    manifest = {"name": "mine", "engine": {"kind": "vllm"}, "device": "xpu", "image": image}
+    (rule,) = broken(profile({"tensor_parallel_size": 2}), manifest)
+    assert "sha256:70e7eafdd52c281263f2a19266086b88e55064402a17ef731ba5657c4bd86490" in rule["remedy"]
+    assert not broken(profile({"tensor_parallel_size": 1}), manifest)
+    assert not broken(profile({"tensor_parallel_size": 2}), SHIPPED_STACKS["llm-scaler-0.26.0-b1"] | {"rules": []})
