@@ -168,6 +168,13 @@ def program_text() -> str:
     return text or Path(ask.__file__).read_text(encoding="utf-8")
 
 
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -201,7 +208,8 @@ def main() -> None:
             )
         if params["fit"]:
             rendered |= check.read_profiles(folder, params["fit"])
-        estimates = {name: check.fitting(name, profile) for name, profile in rendered.items()}
+        host = check.memory_of(_text("/var/lib/dpkg/status"), _text("/proc/meminfo"))
+        estimates = {name: check.fitting(name, profile, host) for name, profile in rendered.items()}
         for name in params["fit"]:
             found = estimates[name]
             fits[name] = {"verdict": found.verdict, "text": found.text}

@@ -142,9 +142,9 @@ def test_a_switch_in_check_mode_refuses_what_is_known_to_be_bad_in_the_words_of_
     done = play("switch", "profile=mine", inventory=inventory, check=True)
     told = said(done.stdout)
     assert done.returncode != 0
-    assert 'breaks the rule "two-cards-hang" of the stack vllm-openai-xpu-0.30.0' in told
-    assert "two cards hang in the all-reduce of oneCCL" in told
-    assert "Use the stack vllm-openai-xpu-0.30.0-runtime-26.35, or one card." in told
+    assert 'breaks the rule "runtime-26-27-on-several-cards" of the stack vllm-openai-xpu-0.30.0' in told
+    assert "hangs several cards in the all-reduce of oneCCL" in told
+    assert "Use a stack with another runtime, such as vllm-openai-xpu-0.30.0-runtime-26.35" in told
     assert "UNREACHABLE" not in done.stdout
 
 

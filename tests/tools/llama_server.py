@@ -5,10 +5,11 @@
 
     python tests/tools/llama_server.py options BINARY --source 'llama.cpp 0123abc, cmake -DFLAG=ON'
     python tests/tools/llama_server.py answers BINARY MODEL.gguf --source …
+    python tests/tools/llama_server.py variables SOURCES --source 'llama.cpp 0123abc'
 
 ``options`` writes the table below roles/profiles/files/engines, from where the catalogue reads it. ``answers`` writes
 what the tests of the kind are made of; ``python tests/lab/models/as_gguf.py tiny-a FILE`` makes the model. The server
-listens on loopback only.
+listens on loopback only. ``variables`` adds to the newest table what the sources read besides.
 """
 
 from __future__ import annotations
@@ -118,6 +119,28 @@ def options(text: str) -> dict[str, dict[str, Any]]:
 def variables(text: str) -> list[str]:
     """Return the environment variables that ``--help`` names."""
     return sorted(set(re.findall(r"\(env: ([A-Z0-9_]+)", text)))
+
+
+def read_by_sources(sources: Path) -> list[str]:
+    """Return the variables that the engine's and its backends' sources read."""
+    folders = [sources / name for name in ("common", "src", "tools/server", "ggml/src")]
+    texts = (file.read_text(errors="replace") for folder in folders for file in folder.rglob("*.[ch]*"))
+    found = re.compile(r'get_?env\w*\(\s*"((?:GGML|LLAMA)_[A-Z0-9_]+)"')
+    return sorted({name for text in texts for name in found.findall(text)})
+
+
+def write_variables(sources: Path, source: str) -> None:
+    """Add to the newest table what the sources read beside what ``--help`` names."""
+    release = "llama-server-"
+    file = max(
+        TABLES.glob(f"{release}*.json"), key=lambda path: [*map(int, path.stem.removeprefix(release).split("."))]
+    )
+    head, _comma, _rest = file.read_text().rpartition(',\n  "sources"')
+    head = head or file.read_text().removesuffix("\n}\n")
+    more = sorted({*read_by_sources(sources)} - {*json.loads(file.read_text())["environment"]})
+    told = {"recorded_from": f"{source}, by tests/tools/llama_server.py", "environment": more}
+    file.write_text(f'{head},\n  "sources": {json.dumps(told)}\n}}\n')
+    print(file)
 
 
 def write_options(binary: Path, source: str) -> None:
@@ -252,13 +275,15 @@ def _interrupted(binary: Path, model: Path) -> int:
 def main() -> None:
     """Record what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("options", "answers"))
-    parser.add_argument("binary", type=Path)
+    parser.add_argument("what", choices=("options", "answers", "variables"))
+    parser.add_argument("binary", type=Path, help="for variables, the folder of the sources")
     parser.add_argument("model", type=Path, nargs="?")
     parser.add_argument("--source", required=True, help="the commit, and the flags that it was built with")
     given = parser.parse_args()
     if given.what == "options":
         write_options(given.binary.resolve(), given.source)
+    elif given.what == "variables":
+        write_variables(given.binary.resolve(), given.source)
     elif given.model is None:
         parser.error("answers needs a model")
     else:

@@ -16,8 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .._slot import caches
 from .._slot.kinds import gguf
 from .._slot.kinds.table import kind_of_engine
+from .._slot.look.memory import bytes_of
+from .._slot.words.card_memory import GIB, WHOLE_SINCE, card_gib, mirror_bytes
 from . import fit
 
 SCHEMA = 2
@@ -229,12 +232,50 @@ def _unknown(text: str) -> Fitting:
     return Fitting("unknown", f"{text}, so there is no estimate")
 
 
-def fitting(name: str, profile: Mapping[str, Any]) -> Fitting:
+@dataclass(frozen=True)
+class Memory:
+    """What a host has: the version of its compute runtime, and its memory in bytes; empty and 0 if not known."""
+
+    runtime: str = ""
+    total: int = 0
+
+
+def memory_of(dpkg_status: str, meminfo: str) -> Memory:
+    """Return what a host has, from the texts of dpkg's status file and of /proc/meminfo."""
+    return Memory(caches.runtime(dpkg_status), bytes_of(meminfo, "MemTotal"))
+
+
+def fitting(name: str, profile: Mapping[str, Any], host: Memory = Memory()) -> Fitting:
     """Return the estimate for a resolved profile on this host."""
     if profile["stack"].get("device") != "xpu" or not profile["cards"]:
         return _unknown(f"{name} uses no card")
-    if kind_of_engine(profile["engine"]).loads_file:
-        return _fitting_gguf(name, profile)
+    stack = profile["stack"]
+    # An image brings a runtime of its own; on hosts the role gpu_driver installs one that gives the whole card.
+    memory = card_gib(stack.get("runtime", "") if stack.get("image") else host.runtime or WHOLE_SINCE)
+    of = _fitting_gguf if kind_of_engine(profile["engine"]).loads_file else _fitting
+    found, mirrored = of(name, profile, memory), mirrored_bytes(profile)
+    if not mirrored:
+        return found
+    text = f"{found.text} The driver mirrors what the cards hold in the host's memory, {mirrored / GIB:.1f} GiB"
+    if host.total and mirrored > host.total:
+        return Fitting(
+            "no", f"{text}, of which the host has {host.total / GIB:.1f}; engine.host_mirror ends that.", found.held_mib
+        )
+    return Fitting(found.verdict, f"{text}; engine.host_mirror ends that.", found.held_mib)
+
+
+def mirrored_bytes(profile: Mapping[str, Any]) -> int:
+    """Return the bytes of the host's memory in which all engines of a resolved profile have their cards mirrored."""
+    engine = profile["engine"]
+    if profile["stack"].get("device") != "xpu":
+        return 0
+    settings, version, size = engine["settings"], str(engine.get("version") or ""), profile["model"].get("size_gb")
+    environments = [one["env"] for one in engine.get("replicas") or [engine] if "env" in one] or [{}]
+    return sum(mirror_bytes(profile["cards"], settings, env, version, size) for env in environments)
+
+
+def _fitting(name: str, profile: Mapping[str, Any], memory: float) -> Fitting:
+    """The same of an engine that loads a directory, on cards of so many GiB."""
     folder = Path(profile["model"]["path"])
     beside = profile["model"].get("companions", [])
     try:
@@ -243,7 +284,8 @@ def fitting(name: str, profile: Mapping[str, Any]) -> Fitting:
         if not all(sizes.values()):
             return _unknown(f"{name}: no weights in {next(path for path, size in sizes.items() if not size)}")
         settings = profile["engine"]["settings"]
-        found = fit.estimate(config, settings, sum(sizes.values()), version=str(profile["engine"].get("version") or ""))
+        version, env = str(profile["engine"].get("version") or ""), profile["engine"].get("env") or {}
+        found = fit.estimate(config, settings, sum(sizes.values()), memory, version, env)
     except (OSError, ValueError, TypeError, ArithmeticError) as error:
         return _unknown(f"{name}: {folder}/config.json cannot be used ({error})")
     except KeyError as error:
@@ -268,7 +310,7 @@ def _held_mib(profile: Mapping[str, Any], found: fit.Fit) -> int:
     return round(found.held_gib * _cards(profile) * 1024)
 
 
-def _fitting_gguf(name: str, profile: Mapping[str, Any]) -> Fitting:
+def _fitting_gguf(name: str, profile: Mapping[str, Any], memory: float) -> Fitting:
     """The same of an engine that loads GGUF files: all that its command line names below the models' directories."""
     folders = [profile["model"]["path"], *profile["model"].get("companions", [])]
     words = [Path(word) for word in profile["engine"]["argv"] if word.endswith(".gguf")]
@@ -282,7 +324,7 @@ def _fitting_gguf(name: str, profile: Mapping[str, Any]) -> Fitting:
         return _unknown(f"{name}: its GGUF files cannot be read ({error})")
     settings = profile["engine"]["settings"]
     try:
-        found = fit.estimate_gguf(head, settings, size, profile["cards"])
+        found = fit.estimate_gguf(head, settings, size, profile["cards"], memory)
     except (ValueError, TypeError) as error:
         return Fitting("unknown", f"{name}: there is no estimate, because {error}")
     except KeyError as error:

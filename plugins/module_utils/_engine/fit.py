@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-GIB = 1024**3
-# The memory of a B70, as measured by the upstream lab.
-CARD_GIB = 31.89
+from .._slot.words.card_memory import CARD_GIB, GIB, default_share
+
 # Activations, the collectives' buffers, graphs and the runtime: 1.1 to 2.0 GiB in the lab's runs.
 OVERHEAD_GIB = 1.5
+# The same for a model that drafts with a head of its own: 2.4 GiB in the one start on record (vLLM 0.30.0).
+_DRAFTING_GIB = 0.9
 # What captured graphs take beyond it, outside of the budget of gpu_memory_utilization, by series of releases (owners'
 # records); of other releases nothing is on record.
 _GRAPHS_GIB = {"0.30": 2.5}
@@ -42,6 +43,8 @@ class Layers:
     window: int
     per_token: int
     state: int
+    #: blocks of each group of linear layers that a request takes
+    states: int = 1
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,9 @@ class Fit:
     #: captured graphs, and what all of it is more than a card has
     graphs_gib: float = 0.0
     beyond_gib: float = 0.0
+    #: the runtime's own, and the memory of one card
+    overhead_gib: float = OVERHEAD_GIB
+    card_gib: float = CARD_GIB
 
     @property
     def verdict(self) -> str:
@@ -66,8 +72,14 @@ class Fit:
         return "fits" if spare > MARGIN_GIB else "tight" if spare > -MARGIN_GIB else "no"
 
 
-def layers_of(config: Mapping[str, Any], tensor_parallel: int, kv_bytes: int) -> Layers:
-    """Return a model's layers on one card of ``tensor_parallel``. KeyError names a key that config.json lacks."""
+def layers_of(
+    config: Mapping[str, Any], tensor_parallel: int, kv_bytes: int, *, drafts: int = 0, cached: bool = False
+) -> Layers:
+    """Return a model's layers on one card of ``tensor_parallel``. KeyError names a key that config.json lacks.
+
+    :param drafts: tokens that a head of the model's own proposes; its layers have a cache like the others.
+    :param cached: whether there is a prefix cache, for which a state of linear layers is kept twice.
+    """
     text = config.get("text_config") or config
     count, heads = int(text["num_hidden_layers"]), int(text["num_attention_heads"])
     kinds = list(text.get("layer_types") or [])
@@ -82,22 +94,25 @@ def layers_of(config: Mapping[str, Any], tensor_parallel: int, kv_bytes: int) ->
         per_token = 2 * kv_heads * int(text.get("head_dim") or text["hidden_size"] // heads) * kv_bytes
     linear = kinds.count("linear_attention")
     sliding = kinds.count("sliding_attention")
+    head = int(text.get("mtp_num_hidden_layers") or text.get("num_nextn_predict_layers") or 1) if drafts else 0
     return Layers(
-        full=count - linear - sliding,
+        full=count - linear - sliding + head,
         sliding=sliding,
         linear=linear,
         window=int(text.get("sliding_window") or 0),
         per_token=per_token,
-        state=_state(text, tensor_parallel) if linear else 0,
+        state=_state(text, tensor_parallel, drafts) if linear else 0,
+        states=1 + cached + drafts,
     )
 
 
-def _state(text: Mapping[str, Any], tensor_parallel: int) -> int:
+def _state(text: Mapping[str, Any], tensor_parallel: int, drafts: int) -> int:
     """Bytes of one gated delta layer on one card: the last inputs of its convolution and its matrix per head."""
     heads, width = int(text["linear_num_value_heads"]), int(text["linear_value_head_dim"])
     keys, key_width = int(text["linear_num_key_heads"]), int(text["linear_key_head_dim"])
     channels = (2 * keys * key_width + heads * width) // tensor_parallel
-    return channels * (int(text["linear_conv_kernel_dim"]) - 1) * 2 + heads // tensor_parallel * width * key_width * 4
+    inputs = int(text["linear_conv_kernel_dim"]) - 1 + drafts
+    return channels * inputs * 2 + heads // tensor_parallel * width * key_width * 4
 
 
 def blocks(layers: Layers, length: int, batched: int, block: int) -> tuple[int, int]:
@@ -109,13 +124,15 @@ def blocks(layers: Layers, length: int, batched: int, block: int) -> tuple[int, 
         block = BLOCK * math.ceil(layers.state / (BLOCK * layers.per_token))
     groups = {name: math.ceil(getattr(layers, name) / size) for name in ("full", "sliding", "linear")}
     window = min(layers.window - 1 + batched, length)
-    taken = groups["full"] * math.ceil(length / block) + groups["linear"]
+    taken = groups["full"] * math.ceil(length / block) + groups["linear"] * layers.states
     taken += groups["sliding"] * (math.ceil(window / block) + 1)
     return taken, block * layers.per_token * size
 
 
-def _graphs(settings: Mapping[str, Any], version: str) -> float:
+def _graphs(settings: Mapping[str, Any], version: str, env: Mapping[str, str]) -> float:
     """GiB of a card that captured graphs take beyond what the engine plans with."""
+    if env.get("VLLM_XPU_ENABLE_XPU_GRAPH") == "0":
+        return 0.0
     mode = (settings.get("compilation_config") or {}).get("cudagraph_mode")
     captured = not settings.get("enforce_eager") and mode != "NONE"
     return _GRAPHS_GIB.get(version.rpartition(".")[0], 0.0) if captured else 0.0
@@ -127,6 +144,7 @@ def estimate(
     weights_bytes: float,
     card_gib: float = CARD_GIB,
     version: str = "",
+    env: Mapping[str, str] | None = None,
 ) -> Fit:
     """Return the estimate for a model on cards of ``card_gib`` GiB.
 
@@ -134,6 +152,7 @@ def estimate(
     :param settings: the engine's settings by name, as rendered.
     :param weights_bytes: size of its weight files.
     :param version: the engine's release.
+    :param env: the engine's variables.
     :raises KeyError: for a key that config.json lacks.
     """
     tensor = int(settings.get("tensor_parallel_size") or 1)
@@ -143,17 +162,28 @@ def estimate(
     left = _LEFT.get(settings.get("quantization") or "", 1.0) if not config.get("quantization_config") else 1.0
     weights = weights_bytes * left / tensor / stages / GIB
     kv_bytes = _BYTES.get(settings.get("kv_cache_dtype") or "auto", 4 if settings.get("dtype") == "float32" else 2)
-    layers = layers_of(config, tensor, kv_bytes)
+    drafts, cached = _drafts(settings), settings.get("enable_prefix_caching") is not False
+    layers = layers_of(config, tensor, kv_bytes, drafts=drafts, cached=cached)
     taken, size = blocks(layers, length, batched, int(settings.get("block_size") or BLOCK))
     size = math.ceil(size / stages)
     given = settings.get("kv_cache_memory_bytes")
-    share = float(settings.get("gpu_memory_utilization") or 0.9)
-    kv_gib = given / GIB if given else card_gib * share - weights - OVERHEAD_GIB
+    share = float(settings.get("gpu_memory_utilization") or default_share(version))
+    overhead = OVERHEAD_GIB + (_DRAFTING_GIB if drafts else 0.0)
+    kv_gib = given / GIB if given else card_gib * share - weights - overhead
     contexts = max(0, math.floor(kv_gib * GIB / size)) / taken
-    graphs = _graphs(settings, version)
-    held = weights + max(0.0, kv_gib) + OVERHEAD_GIB + graphs
+    graphs = _graphs(settings, version, env or {})
+    held = weights + max(0.0, kv_gib) + overhead + graphs
     beyond = held - card_gib if kv_gib > 0 else 0.0
-    return Fit(weights, kv_gib, taken * size / GIB, int(contexts * length), contexts, held, graphs, beyond)
+    return Fit(
+        weights, kv_gib, taken * size / GIB, int(contexts * length), contexts, held, graphs, beyond, overhead, card_gib
+    )
+
+
+def _drafts(settings: Mapping[str, Any]) -> int:
+    """Return how many tokens a head of the model's own proposes. The cache of a draft model is not estimated."""
+    speculation = settings.get("speculative_config") or {}
+    mtp = str(speculation.get("method") or "").endswith("mtp")
+    return int(speculation.get("num_speculative_tokens") or 0) if mtp else 0
 
 
 # Bytes per value of the types that a cache may have: blocks of 32 values with their scales.
@@ -185,7 +215,8 @@ def estimate_gguf(
     room = card_gib - weights - OVERHEAD_GIB
     needed = (per_token * length + fixed) / spread / GIB
     tokens = max(0.0, room * GIB * spread - fixed) / per_token if per_token else float(length)
-    return Fit(weights, room, needed, int(tokens), tokens / length, weights + needed + OVERHEAD_GIB)
+    held = weights + needed + OVERHEAD_GIB
+    return Fit(weights, room, needed, int(tokens), tokens / length, held, card_gib=card_gib)
 
 
 def _gguf_cache(head: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[float, float]:
@@ -242,9 +273,9 @@ def sentence(name: str, cards: int, fit: Fit, length: int, measured: int | None,
         "no": f"{name} probably does not fit: the engine will refuse to start",
     }[fit.verdict]
     text = (
-        f"{words}. Estimate for each of {cards} cards: {fit.weights_gib:.1f} GiB of weights, {OVERHEAD_GIB} GiB for "
-        f"the runtime, {max(0.0, fit.kv_gib):.1f} GiB left for the KV cache; one context of {length} tokens takes "
-        f"{fit.context_gib:.2f} GiB. {_beside(fit)}That is room for about {fit.tokens} tokens, "
+        f"{words}. Estimate for each of {cards} cards: {fit.weights_gib:.1f} GiB of weights, {fit.overhead_gib:g} "
+        f"GiB for the runtime, {max(0.0, fit.kv_gib):.1f} GiB left for the KV cache; one context of {length} tokens "
+        f"takes {fit.context_gib:.2f} GiB. {_beside(fit)}That is room for about {fit.tokens} tokens, "
         f"{fit.contexts:.1f} full contexts"
     )
     if measured:
@@ -253,6 +284,8 @@ def sentence(name: str, cards: int, fit: Fit, length: int, measured: int | None,
         text += ". Lower gpu_memory_utilization or kv_cache_memory_bytes, or try it: a failed switch rolls back"
     elif fit.verdict != "fits":
         text += f". Lower {setting}, use more cards, or try it: a failed switch rolls back"
+    if fit.card_gib < CARD_GIB:
+        text += f". Its compute runtime gives {fit.card_gib:g} GiB of each card; 26.31 and newer give {CARD_GIB:g}"
     return text + "."
 
 

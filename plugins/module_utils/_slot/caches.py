@@ -28,6 +28,7 @@ HOME = "home"  # the engine's own, made before there is anything to keep
 ASIDE = "@"  # between the name of a cache and a digest; no cache key has one
 KEPT = 2  # that were set aside, of each cache
 DPKG_STATUS = Path("/var/lib/dpkg/status")
+RUNTIME = "libze-intel-gpu1"  # the package whose version is that of the compute runtime
 _DRIVER_PACKAGES = ("intel-", "libze", "libigc", "libigdfcl", "libigdgmm", "level-zero")
 _INSTALLED = re.compile(r"^Status: \S+ \S+ installed$", re.M)
 _VERSION = re.compile(r"^Version: (\S+)$", re.M)
@@ -46,6 +47,12 @@ def driver_packages(dpkg_status: str | None) -> list[str] | None:
         for part in entries
         if _INSTALLED.search(part) and (version := _VERSION.search(part))
     )
+
+
+def runtime(dpkg_status: str | None) -> str:
+    """Return the version of the host's compute runtime; empty if it is not known."""
+    packages = [line.split() for line in driver_packages(dpkg_status) or []]
+    return next((version for name, version in packages if name == RUNTIME), "")
 
 
 def provenance(stack: str, image: str, dpkg_status: str | None, *, cards: bool) -> dict[str, Any]:

@@ -11,14 +11,16 @@ from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of_engine
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import Reasoning
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.card_memory import numbers
 
 from .checking import PATCHED_QUANTIZATIONS, combination_faults, is_asked
-from .engines import setting_faults
+from .engines import setting_faults, variable_faults
+from .images import runtime_of
 from .merging import Library, Source, merge_chain, origin_files
-from .places import COMPANIONS, Site, directory_of, models_of
+from .places import COMPANIONS, Site, directory_of, models_of, unseen_paths
 from .problems import CatalogueError, Problem, did_you_mean
 from .reading import SHIPPED, plain, read_folder, schema
-from .rules import accepted, rule_faults
+from .rules import accepted, broken, rule_faults
 from .schema import Fault, faults
 from .stacks import is_relay
 from .typed import derived_settings
@@ -69,7 +71,35 @@ def _stack_faults(merged: Mapping[str, Any], stacks: Mapping[str, Mapping[str, A
     if method in PATCHED_QUANTIZATIONS and method not in (manifest.get("engine") or {}).get("quantizations", []):
         message = f"no release of vLLM quantises to {method}; a stack whose engine does says so in engine.quantizations"
         yield "engine.online_quantization.method", f"{message}, and {stack} does not"
+    yield from variable_faults((merged.get("engine") or {}).get("env") or {}, manifest)
+    if engine.get("mounts") and "image" not in manifest:
+        yield "engine.mounts", f"is for stacks of images; an engine of {stack} reads the host's files where they are"
+    yield from unseen_paths(merged, manifest)
     yield from rule_faults(merged, manifest, stacks)
+    yield from _runtime_faults(merged, manifest)
+
+
+def _runtime_faults(merged: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield a compute runtime that is too old for a profile, and what a recommendation lacks."""
+    least, runtime = merged.get("min_runtime"), runtime_of(manifest)
+    if least and runtime and numbers(runtime) < numbers(least):
+        yield "min_runtime", f"is {least}, but the image of {manifest['name']} has compute runtime {runtime}"
+    recommended, evidence = merged.get("recommended"), merged.get("evidence") or {}
+    if not recommended or not merged.get("cards"):
+        return
+    where, record = "recommended", recommended.get("record")
+    if not record:
+        yield (
+            f"{where}.record",
+            "is missing: name a public record of a host that served it so, with its runtime and firmware",
+        )
+    elif runtime and numbers(runtime) != numbers(record["runtime"]):
+        yield f"{where}.record.runtime", f"is {record['runtime']}, but the image of {manifest['name']} has {runtime}"
+    verdict = (evidence.get("quality") or {}).get("verdict", "unknown")
+    if evidence.get("source") in (None, "none recorded") or verdict in ("unknown", "failed"):
+        yield where, f"needs evidence with a source and a verdict on quality, which is {verdict} here"
+    for rule in broken(merged, manifest):
+        yield where, f"does not go with the rule {rule['id']}, which the profile breaks"
 
 
 def load_catalogue(
@@ -247,6 +277,7 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
         "replicas": profile.get("replicas") or 1,
         "nodes": profile.get("nodes") or 1,
         "power_cap_w": profile.get("power_cap_w"),
+        "min_runtime": profile.get("min_runtime") or "",
         "accepts_rules": profile.get("accepts_rules") or [],
         "model": {key: model.get(key) for key in _MODEL}
         | {"sha256": model.get("sha256", {})}
@@ -267,6 +298,8 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
             "online_quantization": engine.get("online_quantization"),
             "devices": engine.get("devices"),
             "collectives": engine.get("collectives", {}),
+            "host_mirror": engine.get("host_mirror"),
+            "mounts": engine.get("mounts") or {},
             "numa": engine.get("numa"),
             "extra_args": engine.get("extra_args", []),
             "env": engine.get("env", {}),

@@ -407,6 +407,24 @@ def _warmup(profile: Mapping[str, Any]) -> Iterator[Fault]:
             yield f"warmup.shapes[{index}].concurrency", f"{at_once} is above {most}: the rest would wait in the engine"
 
 
+def _graphs(profile: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield sizes of graphs that are never captured, most often because a parent captures none."""
+    settings = value_at(profile, "engine.settings") or {}
+    compilation = settings.get("compilation_config") or {}
+    for key, given in (("", settings), ("compilation_config.", compilation)):
+        if not given.get("cudagraph_capture_sizes"):
+            continue
+        where = f"engine.settings.{key}cudagraph_capture_sizes"
+        if settings.get("enforce_eager"):
+            yield where, "does nothing: enforce_eager captures no graphs"
+        elif compilation.get("cudagraph_mode") == "NONE":
+            mode = "engine.settings.compilation_config.cudagraph_mode"
+            yield (
+                where,
+                f"does nothing: {mode} is NONE, here or in a profile that this one extends; set it as well",
+            )
+
+
 _OF_THIS_HOST = ("extra_args", "env", "online_quantization", "devices", "numa")
 
 
@@ -565,6 +583,7 @@ _RULES: tuple[Callable[[Mapping[str, Any]], Iterator[Fault]], ...] = (
     _reasoning,
     _canary,
     _cards,
+    _graphs,
     _warmup,
     _nodes,
     _of_kind,

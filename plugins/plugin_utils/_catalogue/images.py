@@ -27,6 +27,19 @@ def source(image: Mapping[str, Any], pinned: str = "") -> str:
     return f"{image['name']}@{digest}" if digest else tagged(image)
 
 
+def known_as(image: Mapping[str, Any]) -> list[str]:
+    """Return what reports may call an image: name and tag, digests, and the image that it was built on."""
+    named = [tagged(image)] if {"name", "tag"} <= set(image) else []
+    given = [image.get("digest"), image.get("amd64"), (image.get("inside") or {}).get("base")]
+    return [*named, *(str(text) for text in given if text)]
+
+
+def runtime_of(manifest: Mapping[str, Any]) -> str | None:
+    """Return the version of the compute runtime in a stack's image; None if there is none, or nobody recorded it."""
+    found = ((manifest.get("image") or {}).get("inside") or {}).get("compute-runtime")
+    return str(found) if found else None
+
+
 def is_own(image: Mapping[str, Any]) -> bool:
     """Return whether hosts give the image their own name: they build it, or its digest is only pinned."""
     return "debs" in image or not known_digest(image)

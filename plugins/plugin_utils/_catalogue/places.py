@@ -8,9 +8,10 @@ A variable that points to a path that no role makes is a fault, which is found b
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +76,78 @@ class Site:
         else:
             revision = self.revisions.get(repository) or model["revision"]
         return {**model, "hf_repo": repository, "revision": revision or self.pins.get(repository)}
+
+
+# Where images have files of their own. What else one has, its manifest names in image.paths.
+_OF_IMAGES = tuple("usr lib lib64 bin sbin dev proc sys app workspace vllm-workspace opt/intel opt/venv".split())
+# What the unit of an engine from an environment hides (ProtectHome=, PrivateTmp=).
+_HIDDEN = ("home", "root", "run/user", "tmp", "var/tmp")
+_PATH = re.compile(r"(?:file://)?(/[^\s]*|(?:~\w*|\.{1,2})/.*)")
+
+
+def texts_of(word: str) -> Iterator[str]:
+    """Yield the texts of one word of a command line: those in its JSON, or the word without ``NAME=``."""
+    try:
+        todo = [json.loads(word)] if word.startswith(("{", "[")) else []
+    except ValueError:
+        todo = []
+    if not todo:
+        yield re.split("=(?=/)", word, maxsplit=1)[-1]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, str):
+            yield node
+        elif isinstance(node, (dict, list)):
+            todo += node.values() if isinstance(node, dict) else node
+
+
+def unseen_paths(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield ``(dotted path, message)`` for each file or folder that the engine of a stack would not see.
+
+    A container sees its image, the model's folders, what @models_dir@ and the other placeholders stand for, and what
+    engine.mounts names; an engine from an environment sees the host without its homes and temporary folders.
+    """
+    engine, model, image = profile.get("engine") or {}, profile.get("model") or {}, manifest.get("image")
+    beside = [(model.get(name) or {}).get("directory") for name in COMPANIONS]
+    seen = [*(engine.get("mounts") or {}).values(), *(path for path in (model.get("directory"), *beside) if path)]
+    if image is not None:
+        own = [posixpath.dirname(posixpath.dirname(image.get("program") or "")), *image.get("paths", [])]
+        seen += [*(path for path in own if path.strip("/")), *(f"/{top}" for top in _OF_IMAGES)]
+    for where, text in _words(engine):
+        for word in texts_of(text):
+            found = _PATH.fullmatch(word)
+            path = posixpath.normpath(found[1]) if found else ""
+            if not path or _is_below(path, seen):
+                continue
+            hidden = next((top for top in _HIDDEN if _is_below(path, [f"/{top}"])), "")
+            if not path.startswith("/"):
+                yield where, f"{word} is no absolute path, and no shell reads it; write the whole path"
+            elif image is not None:
+                instead = f"put it below @models_dir@ and write it so, or name it in engine.mounts ({{{path}: {path}}})"
+                yield where, f"{path} is not in the container, which sees the models alone: {instead}"
+            elif hidden:
+                yield where, f"{path} is hidden from the engine, whose unit sees no /{hidden}: move it, to /srv say"
+
+
+def _is_below(path: str, folders: Sequence[str]) -> bool:
+    return any(f"{path}/".startswith(f"{folder.rstrip('/')}/") for folder in folders)
+
+
+def _words(engine: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each text of an engine section that may be a path, with the key that it comes from."""
+
+    def leaves(node: Any, where: str) -> Iterator[tuple[str, str]]:
+        if isinstance(node, str):
+            yield where, node
+        elif isinstance(node, (Mapping, list)):
+            items = node.items() if isinstance(node, Mapping) else enumerate(node)
+            for key, item in items:
+                yield from leaves(item, f"{where}[{key}]" if isinstance(node, list) else f"{where}.{key}")
+
+    for part in ("settings", "extra_args"):
+        yield from leaves(engine.get(part), f"engine.{part}")
+    for name, value in (engine.get("env") or {}).items():
+        yield from ((f"engine.env.{name}", text) for text in str(value).split(":"))
 
 
 def directory_of(model: Mapping[str, Any]) -> str:

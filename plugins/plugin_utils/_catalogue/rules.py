@@ -1,10 +1,15 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rules of a stack: combinations that are known to fail on it. They are data of its manifest."""
+"""The rules: combinations that are known to fail. They are data: of a stack's manifest, and of one file for all stacks.
+
+A rule over the version of the compute runtime is judged here where the stack brings one. For a stack that uses the
+host's driver it is left for the host: see :func:`left_for_host`.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +18,9 @@ from typing import Any
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of_engine
 
 from .checking import value_at
+from .images import known_as, runtime_of
 from .problems import did_you_mean
+from .reading import SHIPPED, plain, read_yaml
 from .schema import Fault
 from .typed import derived_environment, derived_settings, release_of
 
@@ -43,7 +50,7 @@ def subject(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str
 
     Everything about captured graphs is in engine.settings.compilation_config, and the part of the KV cache that is kept
     in the host's memory in engine.settings.kv_offloading_size, in GiB. engine.workers is how many cards compute one
-    answer together.
+    answer together. runtime is the compute runtime that the stack brings, None if it is the host's.
     """
     engine = dict(profile.get("engine") or {})
     derived = {key: value for key, (value, _path) in derived_settings(engine, manifest).items()}
@@ -64,7 +71,14 @@ def subject(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str
     if engine["env"].get(_GRAPHS) == "0" and release_of(manifest) < _WITHOUT_IT:
         graphs["cudagraph_mode"] = "NONE"
     engine["settings"] = settings | {"compilation_config": graphs}
-    return {**profile, "engine": engine}
+    image = {"known_as": known_as(manifest.get("image") or {})}
+    return {**profile, "engine": engine, "image": image, "runtime": runtime_of(manifest)}
+
+
+@functools.cache
+def common() -> tuple[Mapping[str, Any], ...]:
+    """Return the rules that hold for all stacks."""
+    return tuple(plain(read_yaml(SHIPPED / "rules.yml"))["rules"])
 
 
 def _workers(settings: Mapping[str, Any], *, experts: bool) -> int:
@@ -106,10 +120,26 @@ def _holds(whole: Mapping[str, Any], path: str, condition: Mapping[str, Any]) ->
 
 
 def broken(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the rules of the stack that a merged profile breaks."""
-    rules = manifest.get("rules") or []
-    whole = subject(profile, manifest) if rules else {}
+    """Return the rules that a merged profile breaks on a stack."""
+    rules, whole = [*(manifest.get("rules") or []), *common()], subject(profile, manifest)
     return [rule for rule in rules if all(_holds(whole, path, condition) for path, condition in rule["when"].items())]
+
+
+def left_for_host(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return what a host still has to judge: ``matches``, a pattern of versions of its compute runtime, and ``reason``.
+
+    These are the rules over the runtime that a profile breaks but for the runtime, on a stack that brings none.
+    """
+    if manifest.get("device") != "xpu" or "image" in manifest:
+        return []
+    whole, taken = subject(profile, manifest), profile.get("accepts_rules") or []
+    return [
+        {"matches": rule["when"]["runtime"]["matches"], "reason": in_words(rule)}
+        for rule in common()
+        if "runtime" in rule["when"]
+        and rule["id"] not in taken
+        and all(_holds(whole, path, condition) for path, condition in rule["when"].items() if path != "runtime")
+    ]
 
 
 def rule_faults(
@@ -118,6 +148,7 @@ def rule_faults(
     """Yield a fault for each rule that a profile breaks without accepting it, or accepts without breaking it."""
     accepted = profile.get("accepts_rules") or []
     known = {rule["id"] for stack in stacks.values() for rule in stack.get("rules") or []}
+    known |= {rule["id"] for rule in common()}
     for index, name in enumerate(accepted):
         if name not in known:
             hint = did_you_mean(name, known) or f" (there are {', '.join(sorted(known)) or 'none'})"

@@ -4,8 +4,8 @@
 """Check data against the subset of JSON Schema that the catalogue's schema files use, with messages for people.
 
 Understood: type, const, enum, properties, required, additionalProperties, propertyNames, items, minItems, uniqueItems,
-pattern, minLength, maxLength, minimum, maximum, exclusiveMinimum, if with then and else, and the annotation x-hint (a
-pattern in words).
+pattern, minLength, maxLength, minimum, maximum, exclusiveMinimum, if with then and else, and the annotations x-hint (a
+pattern in words) and x-unknown (where a key goes that the mapping does not have).
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ def _mapping_faults(value: Mapping[str, Any], schema: Mapping[str, Any], path: s
         if key in properties:
             yield from faults(item, properties[key], _join(path, key))
         elif others is False:
-            yield _join(path, key), f'unknown key "{key}"{did_you_mean(key, properties)}'
+            beside = f"; {schema['x-unknown']}" if "x-unknown" in schema else ""
+            yield _join(path, key), f'unknown key "{key}"{did_you_mean(key, properties)}{beside}'
         else:
             names = schema.get("propertyNames", {})
             for _where, message in faults(key, names, ""):

@@ -26,6 +26,7 @@ NOT_IN_ID = (
     "installable",
     "reason",
     "env",
+    "patched_variables",
     "card_interface",
     "rules",
     "source_file",

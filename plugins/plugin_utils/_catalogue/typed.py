@@ -14,15 +14,23 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of_engine
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.card_memory import WITHOUT_MIRROR
 
 _NEWEST = (999,)
+# With them oneCCL opens no memory handle of another card, which fails where cards have no direct way to each other
+# (vllm 48953, llm-scaler 594).
+WITHOUT_PEER_ACCESS = {
+    **{f"CCL_SYCL_{name}_SIMPLE_THRESHOLD": "4294967296" for name in ("ALLGATHERV", "ALLREDUCE", "REDUCE_SCATTER")},
+    "CCL_SYCL_ALLTOALL_TMP_BUF": "1",
+}
+_MEMORY = {"p2p": {"CCL_TOPO_P2P_ACCESS": "1"}, "usm": {"CCL_TOPO_P2P_ACCESS": "0", **WITHOUT_PEER_ACCESS}}
 # Variables that only a key of the profile sets, with that key.
 DERIVED_ENV = {
     "ONEAPI_DEVICE_SELECTOR": "engine.devices",
     "ZE_AFFINITY_MASK": "engine.devices",
     "GGML_VK_VISIBLE_DEVICES": "engine.devices",
     "CCL_ATL_TRANSPORT": "engine.collectives.transport",
-    "CCL_TOPO_P2P_ACCESS": "engine.collectives.memory",
+    **dict.fromkeys(_MEMORY["usm"], "engine.collectives.memory"),
     "CCL_ZE_IPC_EXCHANGE": "engine.collectives.ipc_exchange",
     "CCL_KVS_IFACE": "engine.collectives.interface",
     "FI_TCP_IFACE": "engine.collectives.interface",
@@ -62,16 +70,26 @@ def derived_environment(
     if cards:
         pairs = {
             "CCL_ATL_TRANSPORT": collectives.get("transport"),
-            "CCL_TOPO_P2P_ACCESS": {"p2p": "1", "usm": "0"}.get(collectives.get("memory") or ""),
             "CCL_ZE_IPC_EXCHANGE": collectives.get("ipc_exchange"),
             "CCL_KVS_IFACE": interface,
             "FI_TCP_IFACE": interface,
         }
         found |= {name: value for name, value in pairs.items() if value}
+        found |= _MEMORY.get(collectives.get("memory") or "", {})
+    if cards > 1 and (mirror := engine.get("host_mirror")):
+        found |= WITHOUT_MIRROR[mirror][0]
     offload = (engine.get("online_quantization") or {}).get("offload_weights_first")
     if offload is not None:
         found["VLLM_OFFLOAD_WEIGHTS_BEFORE_QUANT"] = "1" if offload else "0"
     return found
+
+
+def of_first_engine(profile: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a profile with the cards of the first of its engines, which sees those of no other."""
+    cards, engine = profile["cards"], profile["engine"]
+    if profile["replicas"] == 1 or not cards:
+        return profile
+    return {**profile, "engine": {**engine, "devices": (engine["devices"] or list(range(cards)))[:cards]}}
 
 
 def numa_directives(numa: Mapping[str, Any] | None) -> Iterator[str]:
@@ -101,6 +119,7 @@ def expanded(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[st
         origins[f"engine.settings.{key}"] = author(path)
     environment = derived_environment(engine, profile["cards"], manifest)
     for name in environment:
-        origins[f"engine.env.{name}"] = author(DERIVED_ENV[name])
+        # Profiles may set the driver's own switches for other ends, too.
+        origins[f"engine.env.{name}"] = author(DERIVED_ENV.get(name, "engine.host_mirror"))
     engine = {**engine, "settings": settings, "env": {**environment, **engine["env"]}}
     return {**profile, "engine": engine, "origins": origins}

@@ -10,8 +10,10 @@ from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import KINDS
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.production import examined, holds, promotion
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.card_memory import GIB, mirror_bytes
 
-from .._catalogue.checking import cards_needed
+from .._catalogue.checking import PER_CARD, cards_needed
+from .._catalogue.typed import derived_environment, of_first_engine
 from .._fleet_status import short
 from .._stacks import planning
 from .choose import REFUSED, STATUSES, Profile, Stacks, against_cards, against_profile, counted, replicas
@@ -133,6 +135,17 @@ def _against(profile: Profile, stacks: Stacks, refused: Sequence[str]) -> list[s
     return [*against_profile(profile, refused), *planning.uninstallable(stacks[profile["stack"]])]
 
 
+def _mirrored_gib(profile: Profile, manifest: Mapping[str, Any]) -> float:
+    """Return the GiB of the host's memory that mirror cards, for all replicas if their number is known."""
+    if manifest.get("device") != "xpu":
+        return 0.0
+    engine = of_first_engine(profile)["engine"]
+    env = {**manifest.get("env", {}), **derived_environment(engine, profile["cards"], manifest), **engine["env"]}
+    version, count = (manifest.get("engine") or {}).get("version", ""), profile["replicas"]
+    size = mirror_bytes(profile["cards"], engine["settings"], env, version, profile["model"]["size_gb"])
+    return size * (1 if count == PER_CARD else int(count)) / GIB
+
+
 def _lines(profile: Profile, stacks: Stacks, refused: Sequence[str]) -> Iterator[str]:
     against, evidence = _against(profile, stacks, refused), profile["evidence"]
     each = f" on each of {profile['nodes']} nodes" if profile["nodes"] > 1 else ""
@@ -147,6 +160,8 @@ def _lines(profile: Profile, stacks: Stacks, refused: Sequence[str]) -> Iterator
         yield f"{head}; model {profile['model']['hf_repo'] or profile['model']['directory']}"
     for reason in against:
         yield f"  NOT SERVED: {' '.join(reason.split())}"
+    if mirrored := _mirrored_gib(profile, stacks[profile["stack"]]):
+        yield f"  takes {mirrored:.0f} GiB of the host's memory, in which the driver mirrors what the cards hold"
     for rule in profile["accepted_rules"]:
         yield f"  breaks the rule {rule['id']} of its stack on purpose: {rule['reason']}"
     for figure in (evidence.get("tok_s") or [])[:3]:

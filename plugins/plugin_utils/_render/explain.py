@@ -12,12 +12,12 @@ from typing import Any
 
 from .._catalogue.checking import PLACEHOLDERS
 from .._catalogue.engines import table_of
-from .._catalogue.typed import expanded
+from .._catalogue.typed import expanded, of_first_engine
 from .engine import engine_argv, engine_environment
 from .launch import launch_of
 
 _WORDS = ("title", "purpose", "status", "status_reason", "modalities", "stack", "cards")
-_IF_GIVEN = ("power_cap_w", "warmup")
+_IF_GIVEN = ("min_runtime", "power_cap_w", "warmup")
 _SECTIONS = ("model", "engine", "frontdoor", "canary", "liveness", "accuracy")
 DEFAULT = "nobody: the default"
 
@@ -41,13 +41,14 @@ def explain(profile: Mapping[str, Any], manifest: Mapping[str, Any], site: Mappi
     ]
     places = {name: f"@{name}@" for name in (*PLACEHOLDERS, "relay_dir", "relay_bind")}
     places["model_file"] = f"@model_path@/{profile['model']['file'] or ''}"
-    full, launch = expanded(profile, manifest), launch_of(manifest)
+    full, launch = expanded(of_first_engine(profile), manifest), launch_of(manifest)
     remote = profile["engine"].get("remote")
     if weights := [one["directory"] for one in profile["weights"]]:
         lines.append(f"Its weights stand in {', '.join(weights)}.")
     if remote:
         lines.append(f"The engine is elsewhere: {remote['base_url']} serves it as {remote['model']}.")
-    lines.append("The engine's environment (slot, then stack, then profile, then site; the later one wins):")
+    which = "" if profile["replicas"] == 1 else ", here of the first of several engines"
+    lines.append(f"The engine's environment (slot, then stack, then profile, then site; the later one wins{which}):")
     lines += _variables(engine_environment(full, manifest, site, places, "main", launch.path), manifest)
     lines.append("The engine's command:")
     lines.append(" ".join(launch.engine_argv(engine_argv(full, places, "@backend_host@", "@backend_port@"))))
@@ -59,8 +60,9 @@ def explain(profile: Mapping[str, Any], manifest: Mapping[str, Any], site: Mappi
 def _values(profile: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key in _WORDS:
         yield key, _shown(profile[key])
-    yield from ((key, _shown(profile[key])) for key in _IF_GIVEN if profile[key] is not None)
+    yield from ((key, _shown(profile[key])) for key in _IF_GIVEN if profile[key])
     yield from ((key, _shown(profile[key])) for key in ("replicas", "nodes") if profile[key] != 1)
+    yield from _leaves(profile["recommended"] or {}, "recommended")
     for section in _SECTIONS:
         yield from _leaves(profile[section], section)
 

@@ -9,10 +9,9 @@ part of an engine's unit that depends on the stack; everything else in a unit is
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Protocol
@@ -26,6 +25,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._environment import (
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import PODMAN
 
 from .._catalogue.images import reference
+from .._catalogue.places import texts_of
 from .._catalogue.stacks import stack_id
 from .program import PACKAGE
 from .quoting import Substituted, plain_value, quote_path
@@ -236,7 +236,11 @@ class Container:
             ),
             argv=self._argv(name, resolved, settings, written),
             folders=("/usr/bin/setpriv", *account, *cache_words(resolved, settings, made)),
-            mounts=("/run/containers", "/var/lib/containers", *model_paths(resolved, settings["models_dir"])),
+            mounts=(
+                *("/run/containers", "/var/lib/containers"),
+                *model_paths(resolved, settings["models_dir"]),
+                *sorted(engine.get("mounts", {})),
+            ),
             # Podman kills what does not end by itself; systemd's own limit comes after that.
             stop_timeout_s=engine["stop_timeout_s"] + STOP_MARGIN_S,
             # Podman's statuses: the program can't be run, or is not in the image.
@@ -271,6 +275,8 @@ class Container:
             "--workdir=/tmp",
             *(f"--volume={path}:{path}:ro" for path in model_paths(resolved, settings["models_dir"])),
             *(f"--volume={path}:{path}" for path in written),
+            # A mount over what the image has replaces it there: that is how a file of it is patched.
+            *(f"--volume={path}:{inside}:ro" for path, inside in sorted(engine.get("mounts", {}).items())),
             *_devices(resolved),
             f"--entrypoint={start[0]}",
             self.image,
@@ -285,27 +291,11 @@ def model_paths(resolved: Mapping[str, Any], models_dir: str) -> list[str]:
     name, such as a draft in ``speculative_config``.
     """
     model, engine = resolved["model"], resolved["engine"]
-    texts = [text for word in engine["argv"] for text in _texts(word)]
+    texts = [text for word in engine["argv"] for text in texts_of(word)]
     texts += [part for value in engine["env"].values() for part in value.split(":")]
     named = [posixpath.normpath(text) for text in texts if text.startswith(f"{models_dir}/")]
     below = [path for path in named if path.startswith(f"{models_dir}/")]
     return outermost([model["path"], *model.get("companions", []), *below])
-
-
-def _texts(word: str) -> Iterator[str]:
-    """Yield the texts of one word of a command line: those in its JSON, or the word without ``NAME=``."""
-    try:
-        todo = [json.loads(word)] if word.startswith(("{", "[")) else []
-    except ValueError:
-        todo = []
-    if not todo:
-        yield re.split("=(?=/)", word, maxsplit=1)[-1]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, str):
-            yield node
-        elif isinstance(node, (dict, list)):
-            todo += node.values() if isinstance(node, dict) else node
 
 
 def _on_cards(resolved: Mapping[str, Any]) -> bool:

@@ -23,8 +23,10 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types impor
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import MARKER
 
 from .._catalogue.checking import PER_CARD
+from .._catalogue.images import runtime_of
 from .._catalogue.places import COMPANIONS, companion_paths, directory_of, weights_path
 from .._catalogue.problems import did_you_mean
+from .._catalogue.rules import left_for_host
 from .._catalogue.secrets import place_of
 from .._catalogue.stacks import canonical, stack_id
 from .._catalogue.typed import expanded, numa_directives
@@ -221,7 +223,17 @@ def fingerprint(
         facts |= {"remote": {key: remote[key] for key in ("base_url", "model")}, "env": {}}
     if profile["nodes"] > 1:
         facts["nodes"] = profile["nodes"]
+    if engine["mounts"]:
+        facts["mounts"] = engine["mounts"]
     return "sha256:" + hashlib.sha256(canonical(facts)).hexdigest()
+
+
+def _runtimes(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the host's compute runtime must be; empty if the stack brings one, or any will do."""
+    if manifest.get("device") != "xpu" or "image" in manifest:
+        return {}
+    found = {"least": profile["min_runtime"], "refused": left_for_host(profile, manifest)}
+    return found if any(found.values()) else {}
 
 
 def replica_count(profile: Mapping[str, Any], cards: int | None) -> int:
@@ -401,9 +413,11 @@ def resolve(
             "dir": "" if engine.get("remote") else places["stack_dir"],
             "device": manifest.get("device"),
             **({"image": launch.image, "user": settings["user"]} if launch.image else {}),
+            **({"runtime": runtime} if (runtime := runtime_of(manifest)) else {}),
         },
         "cards": profile["cards"],
         **({} if watts is None else {"power_cap_w": watts}),
+        **({"runtimes": runtimes} if (runtimes := _runtimes(profile, manifest)) else {}),
         **({"node": {"rank": node.rank, "count": profile["nodes"]}} if node else {}),
         "model": {
             "hf_repo": profile["model"]["hf_repo"],
@@ -422,6 +436,7 @@ def resolve(
             "max_model_len": kind_of(engine["kind"]).context_length(engine["settings"]),
             **{key: engines[0][key] for key in ("backend_url", "argv", "env")},
             "settings": engine["settings"],
+            **({"mounts": engine["mounts"]} if engine["mounts"] else {}),
             "reasoning": engine["reasoning"],
             **({"remote": with_paths(engine["remote"], settings["config_dir"])} if engine.get("remote") else {}),
             "measured_kv_tokens": profile["evidence"].get("kv_cache_tokens"),

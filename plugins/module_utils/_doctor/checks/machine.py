@@ -12,6 +12,8 @@ from typing import Any
 from ..._apt import DPKG_FORMAT, installed_versions
 from ..._build.memory import Room, budget
 from ..._build.recipe import FORGE, BuildError, Recipe
+from ..._engine.check import mirrored_bytes
+from ..._slot.look.memory import SPARED_BYTES
 from ..model import Answers, Check, Command, Finding, Look, Read, Site, failed, passed, skipped, warned
 from ..parse import apt_settings, boots, journal_stops, memory, reset_reason, trouble, unclean
 
@@ -64,6 +66,15 @@ def ram(site: Site, answers: Answers) -> Finding:
         return failed(f"only {free} MiB of memory are available", line)
     if site.cards and total < LEAST_RAM_MIB:
         return warned(f"{total} MiB of memory: the smallest host that served these models had 16 GB", line)
+    for profile in site.wanted:
+        mirrored = mirrored_bytes(profile) // 2**20
+        if mirrored + SPARED_BYTES // 2**20 > total:
+            name = profile["name"]
+            return warned(
+                f"{name} has {mirrored} MiB of its cards mirrored in the host's memory, which has {total} MiB",
+                line,
+                fix="Set engine.host_mirror of the profile, serve it on one card, or add memory.",
+            )
     return passed(line)
 
 

@@ -5,17 +5,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from .. import power
+from ..caches import DPKG_STATUS, RUNTIME, runtime
 from ..decide.machine import Kind, Plan, Seen
 from ..kinds.kind import Weights
 from ..kinds.table import kind_of
 from ..model.profile import Profile
 from ..model.slot_file import read_slot_file
+from ..words.card_memory import numbers
 from ..words.effects import PODMAN, Effects
 from ..words.types import Layout, Mode, Request, SlotFault, UnitState
 from . import memory, node_link, strangers
@@ -117,6 +121,31 @@ def check_stack(fx: Effects, profile: Profile) -> None:
         raise SlotFault(f"the engine's program {program} is missing or can't be run; run the role stack")
     if profile.stack.image:
         _check_image(fx, profile, recorded)
+
+
+def check_mounts(fx: Effects, profile: Profile) -> None:
+    """The files that the engine's container is given are there."""
+    for path in map(PurePosixPath, profile.engine.mounts):
+        if fx.files.size(path) is None and not fx.files.names(path):
+            raise SlotFault(f"{path}, which engine.mounts of {profile.name} names, is not on this host")
+
+
+def check_runtime(fx: Effects, profile: Profile) -> None:
+    """The host's compute runtime is none that is known to fail with the profile. An unknown one is not judged."""
+    version = ""
+    with contextlib.suppress(OSError):
+        version = runtime(fx.files.read(PurePosixPath(DPKG_STATUS)))
+    if not version:
+        return
+    if numbers(version) < numbers(profile.runtimes.least):
+        raise SlotFault(
+            f"profile {profile.name} needs a newer compute runtime on this host ({RUNTIME}); run the role gpu_driver",
+            expected=f"{profile.runtimes.least} or newer",
+            got=version,
+        )
+    for one in profile.runtimes.refused:
+        if re.search(one.matches, version):
+            raise SlotFault(f"profile {profile.name} on compute runtime {version} of this host: {one.reason}")
 
 
 def _check_image(fx: Effects, profile: Profile, recorded: Mapping[str, Any]) -> None:
@@ -279,6 +308,7 @@ def for_part(fx: Effects, layout: Layout, profile: Profile) -> str:
         check_cards(fx, layout, profile)
         strangers.check_cards(fx, profile, [unit.name for unit in fx.units.running(layout.unit_prefix)])
         check_power(fx, profile)
+        check_runtime(fx, profile)
         memory.check(fx, profile)
         _check_room(fx, [(layout.slot_run_dir, NEED_RUN_BYTES), *_for_cache(profile)])
         check_interface(fx, layout)
@@ -319,6 +349,9 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
     if "unit" not in request.planned:
         # The role that renders a unit writes its keys, too.
         check_credentials(fx, profile)
+    if plan.kind is Kind.SWITCH:
+        check_mounts(fx, profile)
+        check_runtime(fx, profile)
     unmeasured: list[str] = []
     if request.mode is Mode.SWITCH and profile.node is None:
         node_link.check_free(fx, layout)

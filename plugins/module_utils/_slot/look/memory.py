@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from ..kinds.kind import Weights
 from ..kinds.table import kind_of
 from ..model.profile import Profile
+from ..words.card_memory import WITHOUT_MIRROR, mirror_bytes
 from ..words.effects import Effects
 from ..words.types import SlotFault
 
@@ -40,8 +41,17 @@ def _caches(profile: Profile) -> int:
     return kind_of(profile.engine.kind).host_cache_bytes(profile.engine.settings) * len(profile.units)
 
 
+def _mirrors(fx: Effects, profile: Profile) -> int:
+    """Return the bytes of the host's memory that mirror what the profile's engines hold of their cards."""
+    if profile.stack.device != "xpu" or not profile.cards:
+        return 0
+    engine, shown = profile.engine, len(fx.processes.render_nodes())
+    settings, version, size = engine.settings, engine.version or "", profile.model.size_gb
+    return sum(mirror_bytes(profile.cards, settings, one.engine.env, version, size, shown) for one in profile.singles)
+
+
 def check(fx: Effects, profile: Profile, others: Sequence[Profile] = ()) -> None:
-    """Raise SlotFault if the host has too little memory for the caches that the engines keep there.
+    """Raise SlotFault if the host has too little memory for what the engines keep there: caches, and mirrors of cards.
 
     Such memory can't be swapped, so with too little the host itself comes to a stand. The weights are counted because
     each start reads them through it. A host that does not report its memory is not judged.
@@ -50,6 +60,8 @@ def check(fx: Effects, profile: Profile, others: Sequence[Profile] = ()) -> None
     """
     caches, taken = _caches(profile), sum(map(_caches, others))
     total = bytes_of(fx.files.read(MEMINFO), "MemTotal")
+    mirrors = sum(_mirrors(fx, other) for other in others)
+    _check_mirrors(profile, _mirrors(fx, profile), mirrors + caches + taken, total)
     if not caches or not total:
         return
     weights, count = sum(weight_sizes(fx, profile).values()), len(profile.units)
@@ -67,10 +79,25 @@ def check(fx: Effects, profile: Profile, others: Sequence[Profile] = ()) -> None
     )
 
 
+def _check_mirrors(profile: Profile, own: int, kept: int, total: int) -> None:
+    """Raise SlotFault if the mirrors of the profile's cards have no room beside what else is kept."""
+    needed = own + kept + SPARED_BYTES
+    if not own or not total or needed <= total:
+        return
+    more = f", {gib(kept)} for caches and other slots" if kept else ""
+    raise SlotFault(
+        f"the host's memory has no room for the mirror that the driver keeps there of the cards of {profile.name}, "
+        f"whose engine sees several: {gib(own)}{more} and {gib(SPARED_BYTES)} for everything else. Set "
+        f"engine.host_mirror to {' or '.join(WITHOUT_MIRROR)}, which owners report to end it, or serve on one card",
+        expected=f"{gib(needed)} of memory",
+        got=gib(total),
+    )
+
+
 def lacks_beside(fx: Effects, profile: Profile) -> str:
-    """Why the caches that the profile's engine keeps in the host's memory have no room beside what is loaded already;
-    empty where they have, or it has none."""
-    own = kind_of(profile.engine.kind).host_cache_bytes(profile.engine.settings)
+    """Why the caches and the mirror that the profile's engine has in the host's memory have no room beside what is
+    loaded already; empty where they have, or it has none."""
+    own = kind_of(profile.engine.kind).host_cache_bytes(profile.engine.settings) + _mirrors(fx, profile)
     free = bytes_of(fx.files.read(MEMINFO), "MemAvailable") if own else 0
     needed = own + SPARED_BYTES
     return (

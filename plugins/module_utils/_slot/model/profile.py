@@ -191,6 +191,7 @@ class Engine:
     settings: Mapping[str, Any] = field(default_factory=dict)  # by name, as the catalogue has them
     replicas: tuple[Replica, ...] = ()
     beside: Side | None = None
+    mounts: Mapping[str, str] = field(default_factory=dict)  # files of the host, besides models, in its container
 
     def check(self) -> None:
         if not self.argv:
@@ -253,6 +254,7 @@ class Stack:
 
     id: str
     dir: str
+    device: str | None = None
     image: str = ""
     user: str = ""
 
@@ -266,6 +268,23 @@ class Model:
     hf_repo: str | None = None
     companions: tuple[str, ...] = ()
     record: str = ""
+    size_gb: float | None = None
+
+
+@dataclass(frozen=True)
+class RefusedRuntime:
+    """Releases of the compute runtime that an engine must not run with. matches: a pattern of their versions."""
+
+    matches: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Runtimes:
+    """The compute runtimes of the host for an engine that brings none. least: the oldest release; empty for any."""
+
+    least: str = ""
+    refused: tuple[RefusedRuntime, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -301,6 +320,7 @@ class Profile:
     node: NodePart | None = None  # None: the engine is on this host alone
     beside: Profile | None = None
     numbers: tuple[int, ...] = ()
+    runtimes: Runtimes = field(default_factory=Runtimes)
 
     def check(self) -> None:
         if self.status not in STATUSES:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.checks import machine
@@ -102,6 +104,35 @@ def test_memory():
     assert judge("memory", site(), meminfo(125, 0.5)).level is Level.FAIL
     with pytest.raises(LookupError):
         judge("memory", site(), (machine.MEMINFO, {}))
+
+
+TWO_CARDS: dict[str, Any] = {
+    "name": "qwen38-27b-int4-tp2",
+    "cards": 2,
+    "stack": {"device": "xpu", "id": "xpu-0123456789"},
+    "model": {"path": "/m", "size_gb": 19.5},
+    "engine": {"env": {}, "version": "0.31.0", "settings": {"tensor_parallel_size": 2, "gpu_memory_utilization": 0.92}},
+}
+
+
+@pytest.mark.parametrize(
+    ("gib", "env", "level"),
+    [
+        (16, {}, Level.WARN),
+        (30, {}, Level.WARN),
+        # What a host of 64 GiB reports.
+        (62.5, {}, Level.WARN),
+        (125, {}, Level.PASS),
+        (30, {"NEOReadDebugKeys": "1", "EnableDeferBacking": "0"}, Level.PASS),
+    ],
+)
+def test_memory_counts_the_mirror_of_several_cards(gib, env, level):
+    profile = {**TWO_CARDS, "engine": {**TWO_CARDS["engine"], "env": env}}
+    found = judge("memory", site(wanted=[profile]), meminfo(gib, gib - 2))
+    assert found.level is level
+    if level is Level.WARN:
+        assert "qwen38-27b-int4-tp2 has 60" in found.summary
+        assert "engine.host_mirror" in found.fix
 
 
 def build_room(memory_gib: float, **more: float):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._engine import check, fit
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.card_memory import CARD_GIB, GIB, card_gib
 from unit import shipped
 
 CATALOGUE = shipped.profiles()
@@ -62,7 +63,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 # Bytes of weights. Gemma 3: from its parameters (10.8 billion at 4.25 bits, embeddings and vision at 16). MiniMax and
 # Gemma 4: size of the download. Qwen 27B: what its workers reported, for the fallback keeps more than the checkpoint.
-WEIGHTS = {"gemma3": 8.55e9, "gemma4": 7.3e9, "minimax": 113e9, "qwen36-27b": 4 * 12.77 * fit.GIB}
+WEIGHTS = {"gemma3": 8.55e9, "gemma4": 7.3e9, "minimax": 113e9, "qwen36-27b": 4 * 12.77 * GIB}
 
 # Profile, what its run changed, the KV tokens that vLLM reported, and the error of the estimate in percent.
 MEASURED = [
@@ -108,7 +109,7 @@ def test_the_estimate_errs_as_stated(name, changes, tokens, error):
 
 @pytest.mark.parametrize(("name", "gib", "tokens", "error"), GIVEN)
 def test_the_shape_alone_errs_as_stated(name, gib, tokens, error):
-    found = estimated(name, kv_cache_memory_bytes=gib * fit.GIB)
+    found = estimated(name, kv_cache_memory_bytes=gib * GIB)
     assert 100 * (found.tokens - tokens) / tokens == pytest.approx(error, abs=0.06)
 
 
@@ -133,13 +134,13 @@ def test_what_cannot_fit_is_called_so():
 def test_parallelism_quantisation_and_types_count():
     plain = {"max_model_len": 8192, "dtype": "float16", "gpu_memory_utilization": 0.9}
     model = {key: value for key, value in CONFIGS["minimax"].items() if key != "quantization_config"}
-    whole = fit.estimate(model, plain, 20 * fit.GIB)
+    whole = fit.estimate(model, plain, 20 * GIB)
     assert whole.weights_gib == 20
-    assert fit.estimate(model, {**plain, "quantization": "fp8"}, 20 * fit.GIB).weights_gib == pytest.approx(10.4)
-    stages = fit.estimate(model, {**plain, "pipeline_parallel_size": 2}, 20 * fit.GIB)
+    assert fit.estimate(model, {**plain, "quantization": "fp8"}, 20 * GIB).weights_gib == pytest.approx(10.4)
+    stages = fit.estimate(model, {**plain, "pipeline_parallel_size": 2}, 20 * GIB)
     assert stages.weights_gib == 10
     assert stages.context_gib == pytest.approx(whole.context_gib / 2)
-    half = fit.estimate(model, {**plain, "kv_cache_dtype": "fp8"}, 20 * fit.GIB)
+    half = fit.estimate(model, {**plain, "kv_cache_dtype": "fp8"}, 20 * GIB)
     assert half.context_gib == pytest.approx(whole.context_gib / 2)
 
 
@@ -165,8 +166,102 @@ def test_graphs_take_memory_that_the_engine_does_not_plan_with():
         assert of(**without).verdict == "fits"
 
 
+# A model of the shape whose starts owners recorded: blocks of 1600 tokens are in their logs.
+QWEN38 = {
+    "text_config": {**CONFIGS["qwen36-27b"]["text_config"], "num_key_value_heads": 2, "mtp_num_hidden_layers": 1},
+    "quantization_config": {"quant_method": "compressed-tensors"},
+}
+CHECKPOINT = 18.12 * GIB
+SERVED = {"max_model_len": 131072, "max_num_seqs": 4, "max_num_batched_tokens": 4096, "enable_prefix_caching": True}
+CALM = {"compilation_config": {"cudagraph_mode": "NONE"}}
+
+
+def drafting(count: int) -> dict[str, Any]:
+    return {"speculative_config": {"method": "mtp", "num_speculative_tokens": count}}
+
+
+# Start logs of real engines (public records of three hosts): what was given, and the tokens that vLLM reported.
+@pytest.mark.parametrize(
+    ("changes", "tokens"),
+    [
+        ({"kv_cache_memory_bytes": 8603448832}, 244270),
+        ({"kv_cache_memory_bytes": 8603448832, **drafting(3)}, 208093),
+        ({"kv_cache_memory_bytes": 7516192768, **drafting(3)}, 181068),
+        ({"kv_cache_memory_bytes": int(7.34 * GIB), **drafting(2)}, 196608),
+    ],
+)
+def test_a_real_start_had_the_estimated_tokens(changes, tokens):
+    assert fit.estimate(QWEN38, {**SERVED, **changes}, CHECKPOINT).tokens == pytest.approx(tokens, abs=1)
+
+
+def test_a_real_start_on_runtime_26_27_had_the_estimated_memory():
+    settings = {**SERVED, "gpu_memory_utilization": 0.92, **drafting(2), **CALM}
+    found = fit.estimate(QWEN38, settings, CHECKPOINT, card_gib("26.27.39122.11-0"), "0.30.0")
+    assert found.kv_gib == pytest.approx(7.34, abs=fit.MARGIN_GIB)
+    assert found.verdict == "fits"
+    # Its release would have taken the same share without being told.
+    settings.pop("gpu_memory_utilization")
+    assert fit.estimate(QWEN38, settings, CHECKPOINT, 30.3, "0.30.0").kv_gib == found.kv_gib
+    assert fit.estimate(QWEN38, settings, CHECKPOINT, 30.3, "0.21.0").kv_gib == pytest.approx(
+        found.kv_gib - 0.02 * 30.3
+    )
+    whole = fit.estimate(QWEN38, {**settings, "max_model_len": 262144}, CHECKPOINT, 30.3, "0.30.0")
+    assert whole.verdict == "no"
+    text = fit.sentence("m", 1, whole, 262144, None)
+    assert "Its compute runtime gives 30.3 GiB of each card; 26.31 and newer give 31.89." in text
+
+
+@pytest.mark.parametrize(
+    ("runtime", "gib"),
+    [
+        ("26.27.39122.11-0", 30.3),
+        ("26.27.39122", 30.3),
+        ("26.31.39395.13-1146~24.04", 31.89),
+        ("26.35.39758.10", 31.89),
+        ("27.02.1", 31.89),
+        ("26.18.38308.1-1", 31.89),
+        ("26.22.38646.4", 30.3),
+        ("", 30.3),
+    ],
+)
+def test_the_runtime_decides_how_much_of_a_card_there_is(runtime, gib):
+    assert card_gib(runtime) == gib
+
+
+@pytest.mark.parametrize(
+    ("stack", "host", "gib"),
+    [
+        ({"device": "xpu"}, "26.27.39122.11-0", 30.3),
+        ({"device": "xpu"}, "26.35.39758.10-0", 31.89),
+        ({"device": "xpu", "image": "i", "runtime": "26.35.39758.10"}, "26.27.39122.11-0", 31.89),
+        ({"device": "xpu", "image": "i", "runtime": "26.27.39122"}, "26.35.39758.10-0", 30.3),
+        ({"device": "xpu", "image": "i"}, "26.35.39758.10-0", 30.3),
+    ],
+)
+def test_an_image_has_its_own_runtime_and_wheels_have_the_hosts(stack, host, gib, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["minimax"]))
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.truncate(40 * 10**9)
+    status = f"Package: libze-intel-gpu1\nStatus: install ok installed\nVersion: {host}\n"
+    found = check.fitting("m", {**resolved(tmp_path), "stack": stack}, check.memory_of(status, ""))
+    assert found.held_mib == round(4 * 1024 * gib * 0.95)
+
+
+def test_a_host_without_room_for_the_mirror_of_its_cards_fits_nothing(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["minimax"]))
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.truncate(40 * 10**9)
+    small, large = (check.memory_of("", f"MemTotal: {gib * 2**20} kB\n") for gib in (64, 256))
+    found = check.fitting("m", resolved(tmp_path), small)
+    assert found.verdict == "no"
+    assert "in the host's memory, 121.2 GiB, of which the host has 64.0; engine.host_mirror ends that." in found.text
+    assert check.fitting("m", resolved(tmp_path), large).verdict == "fits"
+    off = resolved(tmp_path, env={"NEOReadDebugKeys": "1", "EnableDeferBacking": "0"})
+    assert check.fitting("m", off, small).verdict == "fits"
+
+
 def test_a_cache_of_a_given_size_must_have_room_beside_the_weights():
-    given = {"max_model_len": 8192, "kv_cache_memory_bytes": 24 * fit.GIB}
+    given = {"max_model_len": 8192, "kv_cache_memory_bytes": 24 * GIB}
     found = fit.estimate(CONFIGS["gemma3"], given, 8.55e9)
     assert found.verdict == "no"
     assert "All of it is 1.6 GiB more than a card has. " in fit.sentence("m", 1, found, 8192, None)
@@ -205,7 +300,7 @@ def test_a_host_reads_config_and_weights(tmp_path):
     assert found.verdict == "fits"
     assert "9.3 GiB of weights" in found.text
     # Four cards, of each the share that vLLM takes for itself.
-    assert found.held_mib == round(4 * 1024 * fit.CARD_GIB * 0.95)
+    assert found.held_mib == round(4 * 1024 * CARD_GIB * 0.95)
     draft = tmp_path / "draft"
     draft.mkdir()
     profile = resolved(tmp_path)
@@ -227,7 +322,7 @@ def test_an_engine_over_several_nodes_has_the_cards_of_all(tmp_path):
     found = check.fitting("m", profile)
     assert found.verdict == "fits"
     assert "each of 8 cards: 23.3 GiB of weights" in found.text
-    assert found.held_mib == round(8 * 1024 * fit.CARD_GIB * 0.95)
+    assert found.held_mib == round(8 * 1024 * CARD_GIB * 0.95)
 
 
 @pytest.mark.parametrize(
@@ -250,3 +345,20 @@ def test_what_is_not_known_is_not_guessed(config, weights, message, tmp_path):
     profile = resolved(tmp_path)
     profile["stack"]["device"] = "cpu"
     assert "uses no card" in check.fitting("m", profile).text
+
+
+def test_a_runtime_that_gives_less_of_a_card_holds_less_of_a_gguf_model():
+    head = {
+        "general.architecture": "m",
+        "m.block_count": 32,
+        "m.attention.head_count": 32,
+        "m.attention.head_count_kv": 8,
+        "m.attention.key_length": 128,
+        "m.attention.value_length": 128,
+    }
+    settings = {"ctx_size": 16384, "split_mode": "none"}
+    whole = fit.estimate_gguf(head, settings, 26 * GIB, 1, card_gib("26.35"))
+    less = fit.estimate_gguf(head, settings, 26 * GIB, 1, card_gib("26.27"))
+    assert (whole.verdict, less.verdict) == ("fits", "fits")
+    assert whole.kv_gib - less.kv_gib == pytest.approx(1.59)
+    assert "gives 30.3 GiB of each card" in fit.sentence("m", 1, less, 16384, None, "ctx_size")

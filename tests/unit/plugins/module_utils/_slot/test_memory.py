@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.card_memory import mirror_bytes
 from unit.plugins.module_utils._slot.calls import check, host, switch
 from unit.plugins.module_utils._slot.fake_host import FakeFiles
 
@@ -91,4 +92,92 @@ def test_a_host_that_does_not_tell_its_memory_is_not_judged(fake_host):
 def test_an_engine_that_keeps_nothing_there_needs_no_room(fake_host):
     fake_host.memory = 1 * GIB
     fake_host.render("b")
+    assert not check(fake_host, "b")["failed"]
+
+
+NEO = {"NEOReadDebugKeys": "1", "EnableDeferBacking": "0"}
+RESIDENT = {"SYCL_UR_USE_LEVEL_ZERO_V2": "0", "UR_L0_USM_RESIDENT": "0x1"}
+
+
+@pytest.mark.parametrize(
+    ("cards", "settings", "env", "gib"),
+    [
+        (1, {"gpu_memory_utilization": 0.92}, {}, 0),
+        (2, {"gpu_memory_utilization": 0.92}, {}, 58.7),
+        (4, {"gpu_memory_utilization": 0.92}, {}, 117.4),
+        # the release's own share
+        (2, {}, {}, 58.7),
+        (2, {"kv_cache_memory_bytes": 8 * GIB}, {}, 2 * 9.5 + 18),
+        (2, {"ctx_size": 8192}, {}, 2 * 1.5 + 18),
+        (2, {"gpu_memory_utilization": 0.92}, NEO, 0),
+        (2, {"gpu_memory_utilization": 0.92}, {"EnableDeferBacking": "0"}, 58.7),
+        (2, {"gpu_memory_utilization": 0.92}, RESIDENT, 19.1),
+        (1, {"gpu_memory_utilization": 0.92}, {"ZE_AFFINITY_MASK": "1"}, 0),
+        (2, {"ctx_size": 8192}, {"ZE_AFFINITY_MASK": "0,1", "GGML_VK_VISIBLE_DEVICES": "0,1"}, 0),
+    ],
+)
+def test_the_mirror_of_several_cards(cards, settings, env, gib):
+    found = mirror_bytes(cards, settings, env, "0.32.0", 18 * GIB / 1e9)
+    assert found / GIB == pytest.approx(gib, abs=0.05)
+
+
+def two_cards(fake_host, **more):
+    settings = {"tensor_parallel_size": 2, "gpu_memory_utilization": 0.92}
+    fake_host.cards = 2
+    fake_host.render("b", stack__device="xpu", cards=2, engine__settings=settings, **more)
+
+
+@pytest.mark.parametrize(("gib", "served"), [(16, False), (30, False), (62, False), (64, True)])
+def test_a_switch_counts_the_mirror(fake_host, gib, served):
+    two_cards(fake_host)
+    fake_host.memory = gib * GIB
+    told = check(fake_host, "b")
+    assert told["failed"] is not served
+    if not served:
+        assert "whose engine sees several: 58.7 GiB and 4.0 GiB for everything else" in told["msg"]
+        assert "Set engine.host_mirror to no_deferred_backing or resident" in told["msg"]
+
+
+@pytest.mark.parametrize(("mask", "served"), [({}, False), ({"ZE_AFFINITY_MASK": "1"}, True)])
+def test_an_engine_without_a_mask_sees_all_cards_of_the_host(fake_host, mask, served):
+    fake_host.render(
+        "b", stack__device="xpu", cards=1, engine__settings={"gpu_memory_utilization": 0.92}, engine__env=mask
+    )
+    fake_host.cards, fake_host.memory = 2, 30 * GIB
+    assert check(fake_host, "b")["failed"] is not served
+
+
+def test_an_option_of_the_profile_ends_the_mirror(fake_host):
+    two_cards(fake_host, engine__env=NEO)
+    fake_host.memory = 30 * GIB
+    assert not check(fake_host, "b")["failed"]
+
+
+DPKG = "Package: libze-intel-gpu1\nStatus: install ok installed\nVersion: {version}\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("26.27.39122.11-0", "on compute runtime 26.27.39122.11-0 of this host: It hangs."),
+        ("26.22.38646.4-0", "needs a newer compute runtime"),
+        ("26.31.39395.13-1146~24.04", ""),
+        (None, ""),
+    ],
+)
+def test_a_switch_judges_the_runtime_of_the_host(fake_host, version, said):
+    least = "26.31" if said != "on compute runtime 26.27.39122.11-0 of this host: It hangs." else ""
+    refused = [{"matches": r"^26\.27(\.|$)", "reason": "It hangs."}]
+    fake_host.render("b", runtimes={"least": least, "refused": refused})
+    if version:
+        fake_host.put(PurePosixPath("/var/lib/dpkg/status"), DPKG.format(version=version))
+    told = check(fake_host, "b")
+    assert told["failed"] is bool(said)
+    assert said in told["msg"]
+
+
+def test_a_file_that_the_container_is_given_must_be_there(fake_host):
+    fake_host.render("b", engine__mounts={"/srv/templates/x.jinja": "/x.jinja"})
+    assert "/srv/templates/x.jinja, which engine.mounts of b names, is not on this host" in check(fake_host, "b")["msg"]
+    fake_host.put(PurePosixPath("/srv/templates/x.jinja"), "x")
     assert not check(fake_host, "b")["failed"]

@@ -11,7 +11,10 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.vllm import VLLM
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue import engines
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.engines import variable_faults
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import schema
+from unit import shipped
+from unit.shipped import STACKS
 
 STACK = {"name": "mine", "engine": {"kind": "vllm", "version": "0.21.0"}}
 SETTINGS = schema("vllm-settings.schema.json")["properties"]
@@ -103,3 +106,65 @@ def test_the_schema_says_what_the_releases_say(key):
     # What people write: JSON options as the mapping or list they hold, a word for a list of one.
     assert set(kinds) - {"null"} <= wanted | {"string"} | ({"integer"} if key == "optimization_level" else set())
     assert wanted & set(kinds), (wanted, kinds)
+
+
+ENV = "engine.env."
+
+
+@pytest.mark.parametrize(
+    ("stack", "name", "instead"),
+    [
+        ("llama-sycl", "GGML_SYCL_DISABLE_DNN", "GGML_SYCL_ENABLE_DNN with the opposite value"),
+        ("llama-cpp-intel-b11243", "GGML_SYCL_DISABLE_OPT", "GGML_SYCL_ENABLE_OPT with the opposite value"),
+        ("llama-cpp-intel-b11243", "GGML_SYCL_DISABLE_GRAPH", "GGML_SYCL_ENABLE_GRAPH with the opposite value"),
+        ("llama-sycl", "GGML_SYCL_ENABLE_LEVEL_ZERO", "GGML_SYCL_USE_LEVEL_ZERO_API"),
+        ("llama-sycl", "GGML_SYCL_SUPPORT_LEVEL_ZERO", "GGML_SYCL_SUPPORT_LEVEL_ZERO_API"),
+        ("llama-cpp-vulkan-b11243", "GGML_SYCL_DISABLE_VMM", "GGML_SYCL_ENABLE_VMM with the opposite value"),
+        ("xpu", "VLLM_ATTENTION_BACKEND", "engine.settings.attention_backend"),
+        ("xpu", "VLLM_ATTN_BACKEND", "engine.settings.attention_backend"),
+        ("wu1ff-qwen38-27b", "VLLM_ATTN_BACKEND", "engine.settings.attention_backend"),
+        ("xpu", "TRANSFORMERS_CACHE", "HF_HOME, which the slot sets"),
+        ("vllm-openai-xpu-0.31.0", "VLLM_XPU_ENABLE_XPU_GRAPH", "cudagraph_mode in engine.settings.compilation_config"),
+    ],
+)
+def test_a_variable_that_nothing_reads_is_a_fault_with_the_new_name(stack, name, instead):
+    ((where, text),) = variable_faults({name: "1"}, STACKS[stack])
+    assert where == ENV + name
+    assert f"is read by nothing in the stack {stack}; use {instead}" in text
+
+
+@pytest.mark.parametrize(
+    ("stack", "name"),
+    [
+        # Before build 9897 the old names were read.
+        ("llama-gemma", "GGML_SYCL_DISABLE_DNN"),
+        ("llama-sycl", "GGML_SYCL_ENABLE_DNN"),
+        ("llama-sycl", "GGML_SYCL_USE_LEVEL_ZERO_API"),
+        ("llama-vulkan", "GGML_VK_DISABLE_COOPMAT"),
+        ("llama-sycl", "LLAMA_ARG_THREADS"),
+        ("vllm-openai-xpu-0.30.0", "VLLM_XPU_ENABLE_XPU_GRAPH"),
+        # Images with patches, of no recorded release.
+        ("wu1ff-qwen38-27b", "VLLM_XPU_ENABLE_XPU_GRAPH"),
+        ("wu1ff-qwen38-27b", "VLLM_OF_ITS_PATCHES"),
+        ("lab-minimax", "VLLM_MINIMAX_QK_RMS_XPU_HELPER"),
+        # Whether a library reads it is not known here.
+        ("xpu", "SYCL_CACHE_PERSISTENT"),
+        ("xpu", "GGML_SYCL_DISABLE_DNN"),
+    ],
+)
+def test_a_variable_that_may_be_read_is_taken(stack, name):
+    assert not list(variable_faults({name: "1"}, STACKS[stack]))
+
+
+def test_a_recorded_release_reads_no_other_variable_of_its_own():
+    ((_where, text),) = variable_faults({"VLLM_LOGING_LEVEL": "INFO"}, STACKS["xpu"])
+    assert 'vLLM 0.31.0, which the stack xpu pins, does not read it; did you mean "VLLM_LOGGING_LEVEL"?' in text
+    ((_where, text),) = variable_faults({"GGML_SYCL_ENABLE_DNNL": "0"}, STACKS["llama-sycl"])
+    assert 'llama.cpp 0.5.0, which the stack llama-sycl pins, does not read it; did you mean "GGML_SYCL_ENABLE_' in text
+
+
+def test_no_shipped_profile_sets_a_variable_that_nothing_reads():
+    for name, profile in shipped.profiles().items():
+        assert not list(variable_faults(profile["engine"]["env"], STACKS[profile["stack"]])), name
+    for name, manifest in STACKS.items():
+        assert not list(variable_faults(manifest.get("env") or {}, manifest)), name

@@ -114,3 +114,17 @@ def test_what_it_takes_is_taken():
         kv_unified=False,
         cache_prompt=True,
     )
+
+
+def test_variables_are_read_from_the_sources_of_the_engine_and_its_backends(tmp_path):
+    for name, text in {
+        "ggml/src/ggml-sycl/ggml-sycl.cpp": 'g = ggml_sycl_get_env("GGML_SYCL_ENABLE_DNN", 1); h = getenv( "HOME" );',
+        "ggml/src/ggml-vulkan/ggml-vulkan.cpp": 'if (getenv("GGML_VK_DISABLE_F16")) {}',
+        "tools/server/server.cpp": 'std::getenv("LLAMA_SERVER_SLOTS_DEBUG")',
+        "examples/other.cpp": 'getenv("GGML_OF_AN_EXAMPLE")',
+    }.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    names = ["GGML_SYCL_ENABLE_DNN", "GGML_VK_DISABLE_F16", "LLAMA_SERVER_SLOTS_DEBUG"]
+    assert llama_server.read_by_sources(tmp_path) == names

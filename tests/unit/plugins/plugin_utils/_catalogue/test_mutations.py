@@ -213,7 +213,7 @@ def test_a_variable_that_is_no_secret_is_taken():
         "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
         "HF_TOKEN_PATH": "/etc/token",
         "TOKENIZERS_PARALLELISM": "false",
-        "VLLM_MAX_TOKENS": "5",
+        "OUR_MAX_TOKENS": "5",
         "HTTPS_PROXY": "http://proxy:3128",
     }
     assert load_inline({"x": changed(PROFILE, "engine/env", fine)}, stacks=STACKS)

@@ -5,15 +5,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.checking import cards_needed
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import SHIPPED
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.rules import left_for_host
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
+from ansible_collections.arcpro.b70.plugins.plugin_utils._render.explain import explain
 from unit import shipped
+from unit.shipped import load_inline
 
+ROOT = SHIPPED.parents[2]
 STACKS = load_stacks()
 CATALOGUE = shipped.profiles()
 # Name and cards.
@@ -168,6 +176,121 @@ def test_one_profile_is_recommended_for_each_number_of_cards() -> None:
 @pytest.mark.parametrize("cards", [1, 2, 4])
 def test_what_is_recommended_has_just_so_many_cards_and_may_be_served(cards: int) -> None:
     (profile,) = (item for item in CATALOGUE.values() if cards in (item["recommended"] or {}).get("cards", []))
-    assert profile["cards"] == cards
+    assert cards_needed(profile) == cards
     assert profile["status"] not in ("rejected", "blocked")
     assert profile["evidence"]["quality"]["verdict"] != "failed"
+
+
+# What the engines of public records had in their environment, as their owners publish it.
+ENVIRONMENTS = {
+    # bklinkradt/arc-b70-llm-stack, qwen-vllm/docker-compose.yml
+    "vllm": {"VLLM_XPU_ENABLE_XPU_GRAPH": "0", "VLLM_WORKER_MULTIPROC_METHOD": "spawn"},
+    "vllm-tp2": {
+        "VLLM_XPU_ENABLE_XPU_GRAPH": "0",
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        "CCL_ENABLE_SYCL_KERNELS": "1",
+    },
+    # epsilonagentx/intel_arc_gpu_llm, vllm_openai_xpu/compose.yaml
+    "vllm-openai-xpu": {"SYCL_CACHE_PERSISTENT": "0", "VLLM_WORKER_MULTIPROC_METHOD": "spawn"},
+}
+# Where the slot's own paths, the choice of cards and loopback come from: no record has those of this host.
+OF_THE_SLOT = ("GLOO_SOCKET_IFNAME", "CCL_KVS_IFACE", "FI_TCP_IFACE", "ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR")
+
+
+@pytest.mark.parametrize(
+    ("cards", "name", "records"),
+    [
+        (1, "qwen38-27b-int4", ["vllm-openai-xpu"]),
+        (2, "qwen38-27b-int4-tp2-image", ["vllm-tp2"]),
+        (4, "qwen38-27b-int4-replicas", ["vllm-openai-xpu"]),
+    ],
+)
+def test_what_is_recommended_has_the_environment_of_a_public_record(cards: int, name: str, records: list[str]) -> None:
+    profile = CATALOGUE[name]
+    assert cards in profile["recommended"]["cards"]
+    assert set(profile["recommended"]["record"]) == {"source", "runtime", "firmware"}
+    assert not profile["accepted_rules"]
+    lines = explain(profile, STACKS[profile["stack"]], {})
+    begin, end = (next(i for i, line in enumerate(lines) if line.startswith(text)) for text in ENDS)
+    shown = [line.partition("  <- ")[::2] for line in lines[begin + 1 : end]]
+    ours = dict(
+        text.split("=", 1) for text, origin in shown if not origin.startswith("slot") and "LD_LIBRARY" not in text
+    )
+    for record in records:
+        ours_alone = {key: value for key, value in ours.items() if key not in OF_THE_SLOT}
+        assert ours_alone.items() <= ENVIRONMENTS[record].items()
+    assert ours["ZE_AFFINITY_MASK"] == ",".join(map(str, range(profile["cards"])))
+    # Nothing that tunes collectives or lets cards open each other's memory.
+    assert {key for key in ours if key.startswith("CCL_")} <= {"CCL_KVS_IFACE"}
+
+
+ENDS = ("The engine's environment", "The engine's command")
+RECOMMENDED: dict[str, Any] = {
+    "name": "x",
+    "status": "candidate",
+    "stack": "vllm-openai-xpu-0.30.0-runtime-26.35",
+    "cards": 1,
+    "model": {"directory": "m"},
+    "engine": {"settings": {"max_model_len": 2048}},
+    "recommended": {
+        "cards": [1],
+        "reason": "It is quick.",
+        "record": {"source": "an owner", "runtime": "26.35.39758.10", "firmware": "GuC 70.72.1"},
+    },
+    "evidence": {"source": "an owner", "quality": {"verdict": "passed"}},
+}
+UNRECORDED = {"cards": [1], "reason": "It is quick."}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"recommended": UNRECORDED}, "recommended.record: is missing: name a public record"),
+        (
+            {"recommended": {**UNRECORDED, "record": {"source": "an owner", "runtime": "26.27", "firmware": "?"}}},
+            "recommended.record.runtime: is 26.27, but the image of vllm-openai-xpu-0.30.0-runtime-26.35 has 26.35",
+        ),
+        (
+            {"recommended": {**UNRECORDED, "record": {"source": "an owner", "runtime": "26.35"}}},
+            "recommended.record.firmware: is missing",
+        ),
+        (
+            {"evidence": {"source": "an owner", "quality": {"verdict": "unknown"}}},
+            "a verdict on quality, which is unknown",
+        ),
+        ({"evidence": {"source": "an owner"}}, "a verdict on quality, which is unknown"),
+        ({"evidence": {"source": "none recorded", "quality": {"verdict": "passed"}}}, "needs evidence with a source"),
+        (
+            {"model": {"directory": "m", "experts": True}, "accepts_rules": ["experts-race"]},
+            "recommended: does not go with the rule experts-race, which the profile breaks",
+        ),
+        ({"min_runtime": "26.40"}, "min_runtime: is 26.40, but the image of"),
+    ],
+)
+def test_a_recommendation_without_a_good_record_is_refused(changes: dict[str, Any], said: str) -> None:
+    assert load_inline({"x": RECOMMENDED}, stacks=STACKS)
+    with pytest.raises(CatalogueError) as caught:
+        load_inline({"x": RECOMMENDED | changes}, stacks=STACKS)
+    assert said in str(caught.value)
+
+
+def test_the_runtime_of_a_host_is_left_to_the_host() -> None:
+    """Whether it comes from Intel's repository, its releases on GitHub or the PPA."""
+    two = {**CATALOGUE["qwen38-27b-int4-tp2"], "accepts_rules": []}
+    (left,) = left_for_host(two, STACKS["xpu"])
+    for version, bad in {
+        "26.27.39122.11-0": True,
+        "26.27.39122.11-1~24.04~ppa1": True,
+        "26.31.39395.13-1146~24.04": False,
+        "26.35.39758.10-0": False,
+        "26.270.1": False,
+    }.items():
+        assert bool(re.search(left["matches"], version)) is bad, version
+    assert 'gpu_driver_github_release "26.35"' in left["reason"]
+    assert left_for_host(CATALOGUE["qwen38-27b-int4"], STACKS["xpu"]) == []
+    assert left_for_host(two, STACKS["vllm-openai-xpu-0.31.0"]) == []
+
+
+def test_the_driver_from_github_is_none_that_hangs_several_cards() -> None:
+    defaults = yaml.safe_load((ROOT / "roles/gpu_driver/defaults/main.yml").read_text())
+    assert defaults["gpu_driver_github_release"] == "26.35"

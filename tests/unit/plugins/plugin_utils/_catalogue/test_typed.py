@@ -11,6 +11,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.typed import (
     DERIVED_ENV,
+    WITHOUT_PEER_ACCESS,
     derived_environment,
     derived_settings,
     expanded,
@@ -62,6 +63,7 @@ def test_collectives():
         "GLOO_SOCKET_IFNAME": "lo",
         "CCL_ATL_TRANSPORT": "ofi",
         "CCL_TOPO_P2P_ACCESS": "0",
+        **WITHOUT_PEER_ACCESS,
         "CCL_ZE_IPC_EXCHANGE": "pidfd",
         "CCL_KVS_IFACE": "lo",
         "FI_TCP_IFACE": "lo",
@@ -124,7 +126,7 @@ def test_every_derived_variable_names_its_key():
     everything = {
         "kind": "llama-server",
         "devices": [0],
-        "collectives": {"memory": "p2p", "transport": "ofi", "interface": "lo", "ipc_exchange": "pidfd"},
+        "collectives": {"memory": "usm", "transport": "ofi", "interface": "lo", "ipc_exchange": "pidfd"},
         "online_quantization": {"offload_weights_first": True},
     }
     assert set(derived_environment(everything, 1, {"card_interface": "vulkan"})) == set(DERIVED_ENV)

@@ -19,6 +19,7 @@ from unit.shipped import load_inline
 ROOT = "/opt/b70/stacks"
 MODELS = "/mnt/fast-ai/llm-models"
 STACKS = load_stacks()
+RECORD = {"source": "an owner", "runtime": "26.35.39758.10", "firmware": "GuC 70.72.1 on kernel 7.2.7"}
 # One small recipe for each number of cards, beside the shipped ones.
 OURS: dict[str, dict[str, Any]] = {
     name: {
@@ -29,7 +30,8 @@ OURS: dict[str, dict[str, Any]] = {
         "cards": cards,
         "model": {"directory": name, "size_gb": 20, "hf_repo": f"owner/{name}"},
         "engine": {"settings": {"max_model_len": 2048}},
-        **({"recommended": {"cards": counts, "reason": f"{name} is good."}} if counts else {}),
+        **({"recommended": {"cards": counts, "reason": f"{name} is good.", "record": RECORD}} if counts else {}),
+        "evidence": {"source": "an owner", "quality": {"verdict": "passed"}},
     }
     for name, status, stack, cards, counts in [
         ("on-none", "candidate", "cpu", 0, [0]),

@@ -23,7 +23,11 @@ STACKS = load_stacks()
 RECIPE: dict[str, Any] = {
     "name": "recipe",
     "status": "candidate",
-    "recommended": {"cards": [1], "reason": "It is quick."},
+    "recommended": {
+        "cards": [1],
+        "reason": "It is quick.",
+        "record": {"source": "its owner", "runtime": "26.35", "firmware": "GuC 70.72.1"},
+    },
     "stack": "xpu",
     "cards": 1,
     "model": {"hf_repo": "RedHatAI/Qwen3.8-27B-INT4", "directory": "recipe"},
@@ -93,9 +97,10 @@ def test_what_is_not_served_is_there_with_its_reason() -> None:
 
 
 def test_a_rule_that_is_broken_on_purpose_is_told() -> None:
-    engine = {"settings": {"max_model_len": 2048, "cudagraph_capture_sizes": [3]}}
-    (line,) = [line for line in offers(load(engine=engine, accepts_rules=["graph-sizes"]), STACKS, 1) if "rule" in line]
-    assert line.startswith("  breaks the rule graph-sizes of its stack on purpose: Graphs of sizes")
+    engine = {"settings": {"max_model_len": 2048}, "env": {"VLLM_USE_V2_MODEL_RUNNER": ""}}
+    changed = load(engine=engine, accepts_rules=["blank-model-runner"], recommended=None)
+    (line,) = [line for line in offers(changed, STACKS, 1) if "rule" in line]
+    assert line.startswith("  breaks the rule blank-model-runner of its stack on purpose: The engine crashes")
 
 
 @pytest.mark.parametrize(
@@ -104,6 +109,28 @@ def test_a_rule_that_is_broken_on_purpose_is_told() -> None:
 def test_profiles_go_by_cards(cards: int | None, shown: bool, more: bool) -> None:
     told = offers(load(), STACKS, cards)
     assert (told[0].startswith("recipe:"), "more need" in told[-1]) == (shown, more)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("qwen38-27b-int4", None),
+        ("qwen38-27b-int4-tp2", "59 GiB"),
+        ("qwen38-27b-int4-tp2-image", "59 GiB"),
+        ("qwen38-27b-fp8-tp4", "105 GiB"),
+        # An engine on each card sees no other.
+        ("qwen38-27b-int4-replicas", None),
+    ],
+)
+def test_the_mirror_of_several_cards_is_told(name: str, told: str | None) -> None:
+    lines = offers({name: shipped.profiles()[name]}, STACKS, 4)
+    line = f"  takes {told} of the host's memory, in which the driver mirrors what the cards hold"
+    assert (line in lines) is bool(told)
+    assert told or not any("mirrors" in text for text in lines)
+    off = shipped.profiles()[name] | {
+        "engine": {**shipped.profiles()[name]["engine"], "host_mirror": "no_deferred_backing"}
+    }
+    assert not any("mirrors" in text for text in offers({name: off}, STACKS, 4))
 
 
 def test_the_shipped_catalogue_is_told_by_cards_and_status() -> None:

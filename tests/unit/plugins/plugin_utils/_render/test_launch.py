@@ -305,3 +305,24 @@ def test_what_is_explained_names_the_image() -> None:
 
 def test_folders_below_others_are_mounted_with_them() -> None:
     assert outermost(["/c/a/b", "/c/a", "/c/ab", "/c/a"]) == ["/c/a", "/c/ab"]
+
+
+def test_a_container_is_given_named_files_for_reading() -> None:
+    template, patch = "/srv/templates/no-think.jinja", "/srv/patches/router.py"
+    inside = "/opt/venv/lib/python3.12/site-packages/vllm/router.py"
+    text = unit(mounts={template: template, patch: inside}, settings={"chat_template": template})
+    assert f"--volume={template}:{template}:ro" in text
+    assert f"--volume={patch}:{inside}:ro" in text
+    waits = next(line for line in text.splitlines() if line.startswith("RequiresMountsFor="))
+    assert {template, patch} <= set(waits.removeprefix("RequiresMountsFor=").split())
+
+
+def test_what_a_container_is_given_counts_into_the_fingerprint() -> None:
+    plain, given = (
+        json.loads(rendered(mounts=mounts)["demo.json"])
+        for mounts in ({}, {"/srv/patches/router.py": "/opt/venv/router.py"})
+    )
+    assert plain["fingerprint"] != given["fingerprint"]
+    assert "mounts" not in plain["engine"]
+    assert given["engine"]["mounts"] == {"/srv/patches/router.py": "/opt/venv/router.py"}
+    assert plain["stack"]["runtime"] == "26.27.39122"
