@@ -25,8 +25,8 @@ LOOK_S = 10.0  # between two looks, unless something happens
 
 
 class Do(StrEnum):
-    """REST: look again later. SETTLE: bring what is seen to what is wanted. VERIFY: run the canary on idle engines.
-    ASK: ask idle engines for one token. The rungs of the ladder after a lost card, and what to do about a wedged
+    """REST: look again later. SETTLE: bring what is seen to what is wanted. VERIFY: run the canary on what is served.
+    ASK: ask idle engines a short question. The rungs of the ladder after a lost card, and what to do about a wedged
     engine, are called as in `liveness`."""
 
     REST = "rest"

@@ -36,7 +36,7 @@ class Verdict(StrEnum):
 
 
 class Policy(StrEnum):
-    """What to do about a wedged engine or a failed canary."""
+    """What to do about a wedged engine. One whose canary fails is closed with REPORT, too."""
 
     REPORT = "report"
     CLOSE = "close"

@@ -159,7 +159,8 @@ class Sentinel:
             recent = self._recent[replica] = deque(maxlen=RECENT)
         recent.append(bool(sign))
         if not sign:
-            self._closer[replica] = max(0, self._closer.get(replica, 0) - 1)
+            if self._closer.get(replica, 0):
+                self._closer[replica] -= 1
             return
         self._closer[replica] = CLOSER
         counted.signs[sign] += 1
