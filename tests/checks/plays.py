@@ -38,15 +38,13 @@ def play(name: str, *extra: str, inventory: str = "localhost,", check: bool = Fa
     return run("-i", inventory, str(ROOT / "playbooks" / f"{name}.yml"), *words)
 
 
-def play_all(
-    folder: Path, *plays: tuple[str, Mapping[str, Any]], inventory: Any = "localhost,", words: Sequence[str] = ()
-) -> Done:
+def play_all(folder: Path, *plays: tuple[str, Mapping[str, Any]], inventory: str = "localhost,") -> Done:
     """Run playbooks of the collection one after the other, each with variables of its own."""
     steps = [
         {"ansible.builtin.import_playbook": str(ROOT / "playbooks" / f"{name}.yml"), "vars": dict(variables)}
         for name, variables in plays
     ]
-    return run_plays(folder, steps, *words, inventory=inventory)
+    return run_plays(folder, steps, inventory=inventory)
 
 
 def run_plays(

@@ -9,11 +9,11 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+import yaml
 
-from checks.plays import hosts, play_all, run_plays, said
+from checks.plays import ROOT, hosts, run_plays, said
 
 
 @pytest.fixture
@@ -23,15 +23,21 @@ def held() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def test_site_refuses_it_first_and_in_check_mode_too(held: int, tmp_path: Path) -> None:
-    here: dict[str, Any] = {"one": {"frontdoor_port": held}}
-    words = ("--check", "--tags=preflight")
-    done = play_all(tmp_path, ("site", {"b70_target": "all"}), inventory=hosts(here), words=words)
+def test_a_play_of_both_roles_refuses_it_before_it_looks_at_the_host(held: int, tmp_path: Path) -> None:
+    play = {"hosts": "all", "gather_facts": False, "roles": ["arcpro.b70.host", "arcpro.b70.frontdoor"]}
+    here = hosts({"one": {"frontdoor_port": held}})
+    done = run_plays(tmp_path, [play], "--check", "--tags=preflight", inventory=here)
     text = said(done.stdout)
     assert done.returncode == 2, text
     assert f"one: the frontdoor cannot listen on 0.0.0.0:{held}, because another program does" in text
     assert f"port {held}: pid {os.getpid()}" in text
-    assert "Inspect the host" not in text, "nothing else was looked at"
+    assert "Refuse a host that the roles cannot serve" not in text, "nothing else was looked at"
+
+
+def test_site_has_both_roles_in_this_order() -> None:
+    first = yaml.safe_load((ROOT / "playbooks/site.yml").read_text())[0]
+    names = [role["role"] for role in first["roles"]]
+    assert names.index("arcpro.b70.host") < names.index("arcpro.b70.stack") < names.index("arcpro.b70.frontdoor")
 
 
 def test_the_role_alone_refuses_it_and_takes_a_port_that_is_free(held: int, tmp_path: Path) -> None:
