@@ -167,8 +167,8 @@ _COLLECTIVES = (
         "the collectives need access from card to card: this host can't open the memory of another card",
         "Set engine.collectives.memory: usm, which sets CCL_TOPO_P2P_ACCESS=0, "
         "CCL_SYCL_ALLREDUCE_SIMPLE_THRESHOLD=4294967296, CCL_SYCL_REDUCE_SCATTER_SIMPLE_THRESHOLD=4294967296, "
-        "CCL_SYCL_ALLGATHERV_SIMPLE_THRESHOLD=4294967296 and CCL_SYCL_ALLTOALL_TMP_BUF=1; otherwise serve one engine per "
-        "card (replicas).",
+        "CCL_SYCL_ALLGATHERV_SIMPLE_THRESHOLD=4294967296 and CCL_SYCL_ALLTOALL_TMP_BUF=1; otherwise serve one engine "
+        "per card (replicas).",
     ),
     _row(
         "collectives_no_level_zero",
@@ -306,8 +306,8 @@ VLLM = (
         "device_lost",
         _LOST + "|GPU HANG",
         "a card was lost: a fault of driver or runtime under load",
-        "Keep the log. With several cards, first set engine.collectives.memory: usm, or serve one engine per card. Reboot "
-        "the host when the next engine fails too, and only then lower max_num_seqs.",
+        "Keep the log. With several cards, first set engine.collectives.memory: usm, or serve one engine per card. "
+        "Reboot the host when the next engine fails too, and only then lower max_num_seqs.",
     ),
     *_COLLECTIVES,
     _row(
