@@ -196,6 +196,21 @@ def test_a_remote_that_is_gone_is_unhealthy_until_it_is_back(programs: Path, tmp
         becomes(lambda: get(port, "/health")[0] == 503)
 
 
+def test_health_tells_that_a_remote_was_away_for_a_moment(programs: Path, tmp_path: Path) -> None:
+    port_there = free_port()
+    with relaying(programs, tmp_path, f"http://127.0.0.1:{port_there}/v1") as port:
+        with serving(Remote(port_there)):
+            becomes(lambda: get(port, "/health")[0] == 200)
+            before = get(port, "/health")[1]
+            assert get(port, "/v1/models")[0] == 200
+            assert get(port, "/health")[1] == before
+        # A client notices, before any check does.
+        assert get(port, "/v1/models")[0] == 503
+        with serving(Remote(port_there)):
+            becomes(lambda: get(port, "/health")[0] == 200)
+            assert get(port, "/health")[1] != before
+
+
 def test_a_certificate_that_cannot_be_verified_is_refused(programs: Path, tmp_path: Path) -> None:
     made = [*("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")]
     names = ["-subj", "/CN=remote", "-addext", "subjectAltName=DNS:localhost"]

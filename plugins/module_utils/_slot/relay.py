@@ -160,9 +160,14 @@ def configuration(remote: Remote, bind: str, key: str, ca_file: str, *, resolve:
         "    retry-on conn-failure",
         "frontend engine",
         f"    bind {bind}",
-        "    monitor-uri /health",
-        # A server counts as up before it was asked for the first time.
-        "    monitor fail if !{ var(proc.answered) -m bool } or { nbsrv(remote) lt 1 }",
+        # How often it was away, so that somebody who looks now and then sees each time. A server counts as up before it
+        # was asked for the first time.
+        "    http-after-response set-var(proc.away) var(proc.away,0),add(1) if { status 502:504 }",
+        *(
+            f'    http-request return status 503 content-type text/plain string "away" if {{ path /health }} {away}'
+            for away in ("!{ var(proc.answered) -m bool }", "{ nbsrv(remote) lt 1 }")
+        ),
+        "    http-request return status 200 content-type text/plain lf-string %[var(proc.away,0)] if { path /health }",
         "    http-request return "
         + _answer(404, "this engine is elsewhere; only paths below /v1/ reach it", "not_found")
         + " if !{ path_beg /v1/ }",

@@ -33,7 +33,7 @@ from ..kinds.table import kind_of
 from ..look import strangers
 from ..look.frontdoor import FrontdoorLink, read_state
 from ..look.node_link import ask
-from ..look.observe import engine_answers, load_profile, read_memory, slot_units
+from ..look.observe import health_of, load_profile, read_memory, slot_units
 from ..model import liveness, quarantine, replicas
 from ..model.journal import CONTROLLER, WATCHDOG, Memory, encode
 from ..model.liveness import Climb, Judgement, Liveness, Policy, Rung, Sample, Verdict
@@ -79,6 +79,7 @@ class Watched:
     reported: bool = False  # whether it was reported as wedged
     closed: bool = False  # because it was wedged; it stays closed until somebody verifies it
     silent: bool = False  # whether an engine elsewhere did not answer at the last look
+    health: str | None = None  # what the relay to it answered last: another text each time that it was away
 
     @property
     def works(self) -> bool:
@@ -437,11 +438,14 @@ class Controller:
         engine = watched.single.engine
         if not kind_of(engine.kind).remote:
             return
-        silent = not engine_answers(self.fx, engine.backend_url)
-        if watched.silent and not silent:
-            self.say(f"{watched.name} answers again, and is verified again")
-            self.suspect, self._not_before = "it was silent", float("-inf")
-        watched.silent = silent
+        health = health_of(self.fx, engine.backend_url)
+        away = watched.silent or watched.health not in (None, health)
+        watched.silent = health is None
+        if health is not None:
+            watched.health = health
+            if away:
+                self.say(f"{watched.name} was away, and is verified again")
+                self.suspect, self._not_before = "it was away", float("-inf")
 
     def _check_ports(self) -> None:
         """Close an engine that shares its port: the kernel gives a part of the connections to the other process."""

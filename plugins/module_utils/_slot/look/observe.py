@@ -183,14 +183,20 @@ def same_rendering(
     return rendered <= started + timedelta(seconds=1)
 
 
-def engine_answers(fx: Effects, backend_url: str) -> bool:
-    """Return whether /health answers. It is asked again, because a verified engine may miss one look."""
+def health_of(fx: Effects, backend_url: str) -> str | None:
+    """Return what /health answers; None if it does not. It is asked again: a verified engine may miss one look."""
     for attempt in range(_HEALTH_TRIES):
         if attempt:
             fx.clock.sleep(0.3)
-        if fx.http.get(f"{backend_url}/health", _HEALTH_TIMEOUT_S).status == 200:
-            return True
-    return False
+        reply = fx.http.get(f"{backend_url}/health", _HEALTH_TIMEOUT_S)
+        if reply.status == 200:
+            return reply.text
+    return None
+
+
+def engine_answers(fx: Effects, backend_url: str) -> bool:
+    """Return whether /health answers."""
+    return health_of(fx, backend_url) is not None
 
 
 def last_verified(memory: Memory, state: SlotState | None, units: tuple[UnitState, ...]) -> Verified | None:

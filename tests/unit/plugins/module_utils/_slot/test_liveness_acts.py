@@ -16,6 +16,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.daemons import da
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.controller import LOOK_S
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.observe import read_memory
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import liveness
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Reply
 from unit.plugins.module_utils._slot.calls import b70ctl, host, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, LOST
 
@@ -26,8 +27,8 @@ RESET = "xe 0000:03:00.0: [drm] Tile0: GT0: Engine memory CAT error [18]: class=
 class Watching:
     """A slot that serves a, and its watchdog, which looks when the test says so."""
 
-    def __init__(self, replicas=1, cards=0, **settings):
-        changes = {f"liveness__{key}": value for key, value in settings.items()}
+    def __init__(self, replicas=1, cards=0, kind="vllm", **settings):
+        changes = {f"liveness__{key}": value for key, value in settings.items()} | {"engine__kind": kind}
         self.host = host("ab", load_s=1.0, replicas=replicas, cards=cards, **changes)
         self.host.cards = replicas * cards
         switch(self.host, "a")
@@ -360,6 +361,30 @@ def test_an_idle_engine_is_verified_again():
     assert slot.told["verification"]["passed"] is True
     assert slot.host.state.verified_at > at
     assert slot.host.engine().invocation == engine
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["gone at a look", "away between two looks"])
+def test_a_remote_engine_that_was_away_is_verified_again(seen):
+    away, told = [False], ["0"]
+    slot = watching(verify_every_s=0, kind="openai")
+    get = slot.watch.fx.http.get
+
+    def relayed(url, limit_s):
+        if not url.endswith("/health"):
+            return get(url, limit_s)
+        return Reply(503, "away") if away[0] else Reply(200, told[0])
+
+    slot.watch.fx.http.get = relayed
+    slot.looks(40)
+    at = slot.host.state.verified_at
+    if seen:
+        away[0] = True
+        slot.looks(3)
+        away[0] = False
+    told[0] = "1"
+    slot.until(lambda: slot.host.state.verified_at > at)
+    slot.looks(40)
+    assert [attempt.kind for attempt in read_memory(slot.host.effects(), LAYOUT).attempts] == ["switch", "recheck"]
 
 
 def test_verifications_do_not_push_switches_out_of_memory():
