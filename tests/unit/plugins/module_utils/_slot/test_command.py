@@ -208,7 +208,7 @@ def test_an_index_of_records_that_is_torn_hides_no_switch(fake_host, torn):
 
 def test_status_tells_a_switch_at_work_from_one_that_was_killed(fake_host):
     b70ctl(fake_host, "switch", "a")
-    fake_host.kill_at = fake_host.effects_done + 60
+    fake_host.kill_at = fake_host.effects_done + 100
     with pytest.raises(Killed):
         b70ctl(fake_host, "switch", "b")
     text = b70ctl(fake_host, "status")[1]

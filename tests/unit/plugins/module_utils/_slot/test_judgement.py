@@ -260,7 +260,7 @@ def test_hints(lines, hint):
         (
             "RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)",
             "device_lost",
-            "reboot",
+            "Reboot the host",
         ),
         ("ur error UR_RESULT_ERROR_OUT_OF_RESOURCES", "out_of_resources", "gpu_memory_utilization"),
         ("the estimated maximum model length is 114432. Try", "context_does_not_fit", "114432"),

@@ -37,6 +37,7 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import hub
 from unit.plugins.module_utils._slot.calls import host as fake_slot
 from unit.plugins.module_utils._slot.calls import switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT
+from unit.plugins.module_utils._weights.files import safetensors
 from unit.plugins.plugin_utils._render.test_rendering import SETTINGS
 
 A, B = "a" * 40, "b" * 40
@@ -56,9 +57,9 @@ def upstream(revision: str) -> dict[str, bytes]:
     """The files of a repository at a commit: the large one is the same at each."""
     return {
         "config.json": b"{}",
-        "tokenizer.json": b"t",
-        "model-00001-of-00002.safetensors": b"same" * 9,
-        "model-00002-of-00002.safetensors": revision.encode(),
+        "tokenizer.json": b'{"t": 1}',
+        "model-00001-of-00002.safetensors": safetensors(b"same" * 9, "1"),
+        "model-00002-of-00002.safetensors": safetensors(revision.encode(), "2"),
         "model.safetensors.index.json": json.dumps(
             {"weight_map": {str(n): f"model-0000{n}-of-00002.safetensors" for n in (1, 2)}}
         ).encode(),
@@ -151,7 +152,7 @@ def served(slot: Any) -> str:
 
 
 def last_file(directory: Path) -> str:
-    return (directory / "model-00002-of-00002.safetensors").read_text()
+    return (directory / "model-00002-of-00002.safetensors").read_bytes()[-len(A) :].decode()
 
 
 def test_a_profile_that_extends_another_with_another_revision_leads_back_to_the_files_of_the_old_one(machine):
