@@ -197,7 +197,7 @@ def test_a_source_is_asked_again_when_it_wants_to_be_and_in_the_end_given_up(
     assert host.bring()["changed"] is True
     assert waited == [58, 243]
     limits += [60] * 9
-    with pytest.raises(WeightsError, match="m@b{40}: the hub limits requests, 5 times: give a token"):
+    with pytest.raises(WeightsError, match=r"m@b{40}: the hub limits requests, 5 times: give a token"):
         Host.bring(host, revision=B)
     assert waited == [58, 243, 60, 60, 60, 60]
 
