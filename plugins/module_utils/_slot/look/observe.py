@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -80,6 +81,12 @@ def remembered(files: Files, layout: Layout) -> Memory:
             text = f"{files.tail(path, JOURNAL_TAIL_BYTES) or ''}\n{text}".lstrip("\n")
         if begins_with_memory(text):
             break
+    return _memory_in(text)
+
+
+# The controller asks at each look, and between two of its steps nothing is written.
+@lru_cache(maxsize=4)
+def _memory_in(text: str) -> Memory:
     # Not `splitlines`: the words of an engine may contain other line ends.
     return remember(text.split("\n"))
 

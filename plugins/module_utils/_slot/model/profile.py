@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -395,6 +396,7 @@ def _with_sides(profile: Profile) -> Profile:
     return replace(profile, beside=beside, numbers=tuple(own))
 
 
+@lru_cache(maxsize=32)  # the controller asks at each look
 def parse_profile(text: str, where: str) -> Profile:
     """Return the profile in the JSON text of the file `where`. Raise SlotFault naming the file and the key."""
     return _with_sides(decode_document(Profile, text, where, SCHEMA))
