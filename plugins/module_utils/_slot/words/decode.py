@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import cache, partial
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from .types import SlotFault
 
@@ -33,8 +34,8 @@ def decode(kind: type[_T], data: Any) -> _T:
     value takes the default of its field, and keys that the dataclass does not have are left out. A dataclass may have a
     method `check`, which raises ShapeError for what its annotations can't say.
     """
-    found: _T = _decoded(kind, data, "")
-    return found
+    read: Callable[[Any, str], _T] = _reader(cast("Any", kind))
+    return read(data, "")
 
 
 def decode_document(kind: type[_T], text: str, where: str, schema: int) -> _T:
@@ -45,7 +46,7 @@ def decode_document(kind: type[_T], text: str, where: str, schema: int) -> _T:
     except ValueError as error:
         raise SlotFault(f"{where} is not JSON ({error}); {again}") from error
     try:
-        written = _decoded(int, _member(data, "schema", ""), "schema")
+        written = _reader(int)(_member(data, "schema"), "schema")
         if written != schema:
             raise ShapeError("schema", f"is {written}, this version reads {schema}")
         return decode(kind, data)
@@ -53,11 +54,11 @@ def decode_document(kind: type[_T], text: str, where: str, schema: int) -> _T:
         raise SlotFault(f"{where}: {error}; {again}") from error
 
 
-def _member(data: Any, key: str, path: str) -> Any:
+def _member(data: Any, key: str) -> Any:
     if not isinstance(data, Mapping):
-        raise ShapeError(path, f"is {type(data).__name__}, not a mapping")
+        raise ShapeError("", f"is {type(data).__name__}, not a mapping")
     if data.get(key) is None:
-        raise ShapeError(_below(path, key), "is missing")
+        raise ShapeError(key, "is missing")
     return data[key]
 
 
@@ -65,51 +66,64 @@ def _below(path: str, key: str) -> str:
     return f"{path}.{key}" if path and key else path or key
 
 
-@lru_cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _decoded(kind: Any, data: Any, path: str) -> Any:
+@cache
+def _reader(kind: Any) -> Callable[[Any, str], Any]:
+    """Return the function that takes (data, path of its key) and returns the value of this type."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any:
-        return data
+        return lambda data, _path: data
     if is_dataclass(kind):
-        return _record(kind, data, path)
+        return partial(_record, kind)
     if origin in (Union, UnionType):
-        return _any_of(inner, data, path)
+        return partial(_any_of, inner)
     if origin is Literal:
-        return _one_of(inner, data, path)
-    if origin is tuple and isinstance(data, list):
-        several = inner[-1] is Ellipsis
-        if not several and len(data) != len(inner):
-            raise ShapeError(path, f"has {len(data)} members, wanted {len(inner)}")
-        kinds = inner[:1] * len(data) if several else inner
-        pairs = enumerate(zip(kinds, data, strict=True))
-        return tuple(_decoded(one, value, f"{path}[{place}]") for place, (one, value) in pairs)
-    if origin is Sequence and isinstance(data, list):
-        return [_decoded(inner[0], value, f"{path}[{place}]") for place, value in enumerate(data)]
-    if origin is Mapping and isinstance(data, Mapping):
-        return {key: _decoded(inner[1], value, _below(path, key)) for key, value in data.items()}
+        return partial(_one_of, str, inner)
+    if origin is tuple:
+        return partial(_tuple, inner)
+    if origin is Sequence:
+        return partial(_list, inner[0])
+    if origin is Mapping:
+        return partial(_mapping, inner[1])
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind(_one_of([one.value for one in kind], data, path))
+        return partial(_one_of, kind, tuple(one.value for one in kind))
+    return partial(_plain, kind)
+
+
+def _plain(kind: Any, data: Any, path: str) -> Any:
+    if type(data) is kind:
+        return data
     if kind is float and type(data) is int:
         return float(data)
-    if origin is None and type(data) is kind:
-        return data
-    raise ShapeError(path, f"is {data!r}, wanted {_name(kind)}")
+    raise ShapeError(path, f"is {data!r}, wanted {kind.__name__}")
 
 
-def _name(kind: Any) -> str:
-    return {Mapping: "a mapping", tuple: "a list", Sequence: "a list"}.get(
-        get_origin(kind), getattr(kind, "__name__", str(kind))
-    )
+def _list(kind: Any, data: Any, path: str) -> list[Any]:
+    if not isinstance(data, list):
+        raise ShapeError(path, f"is {data!r}, wanted a list")
+    read = _reader(kind)
+    return [read(value, f"{path}[{place}]") for place, value in enumerate(data)]
 
 
-def _one_of(values: Any, data: Any, path: str) -> Any:
+def _tuple(kinds: tuple[Any, ...], data: Any, path: str) -> tuple[Any, ...]:
+    if kinds[-1] is Ellipsis:
+        return tuple(_list(kinds[0], data, path))
+    if len(_list(Any, data, path)) != len(kinds):
+        raise ShapeError(path, f"has {len(data)} members, wanted {len(kinds)}")
+    pairs = enumerate(zip(kinds, data, strict=True))
+    return tuple(_reader(kind)(value, f"{path}[{place}]") for place, (kind, value) in pairs)
+
+
+def _mapping(kind: Any, data: Any, path: str) -> dict[str, Any]:
+    if not isinstance(data, Mapping):
+        raise ShapeError(path, f"is {data!r}, wanted a mapping")
+    read = _reader(kind)
+    return {key: read(value, _below(path, key)) for key, value in data.items()}
+
+
+def _one_of(kind: Any, values: tuple[Any, ...], data: Any, path: str) -> Any:
     if data not in values:
         raise ShapeError(path, f"is {data!r}, wanted one of {', '.join(map(str, values))}")
-    return data
+    return kind(data)
 
 
 def _any_of(kinds: tuple[Any, ...], data: Any, path: str) -> Any:
@@ -117,24 +131,38 @@ def _any_of(kinds: tuple[Any, ...], data: Any, path: str) -> Any:
         return None
     *others, last = (kind for kind in kinds if kind is not NoneType)
     for kind in others:
-        try:
-            return _decoded(kind, data, path)
-        except ShapeError:
-            continue
-    return _decoded(last, data, path)
+        with suppress(ShapeError):
+            return _reader(kind)(data, path)
+    return _reader(last)(data, path)
+
+
+@cache
+def _fields(kind: Any) -> tuple[tuple[str, Callable[[Any, str], Any], bool, bool], ...]:
+    """Return (name, reader, whether it has a default, whether it may be None) of each field."""
+    hints = get_type_hints(kind)
+    return tuple(
+        (
+            field.name,
+            _reader(hints[field.name]),
+            not (field.default is MISSING and field.default_factory is MISSING),
+            NoneType in get_args(hints[field.name]),
+        )
+        for field in fields(kind)
+    )
 
 
 def _record(kind: Any, data: Any, path: str) -> Any:
     if not isinstance(data, Mapping):
         raise ShapeError(path, f"is {type(data).__name__}, not a mapping")
-    hints, found = _hints(kind), {}
-    for field in fields(kind):
-        if data.get(field.name) is not None:
-            found[field.name] = _decoded(hints[field.name], data[field.name], _below(path, field.name))
-        elif field.default is MISSING and field.default_factory is MISSING:
-            if NoneType not in get_args(hints[field.name]):
-                raise ShapeError(_below(path, field.name), "is missing")
-            found[field.name] = None
+    found = {}
+    for name, read, defaulted, nullable in _fields(kind):
+        value = data.get(name)
+        if value is not None:
+            found[name] = read(value, _below(path, name))
+        elif not defaulted:
+            if not nullable:
+                raise ShapeError(_below(path, name), "is missing")
+            found[name] = None
     record = kind(**found)
     if hasattr(record, "check"):
         try:
