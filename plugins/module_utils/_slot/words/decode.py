@@ -90,9 +90,10 @@ def _reader(kind: Any) -> Callable[[Any, str], Any]:
 
 
 def _plain(kind: Any, data: Any, path: str) -> Any:
-    if type(data) is kind:
+    truth = isinstance(data, bool)  # which Python takes for a number
+    if isinstance(data, kind) and truth is (kind is bool):
         return data
-    if kind is float and type(data) is int:
+    if kind is float and isinstance(data, int) and not truth:
         return float(data)
     raise ShapeError(path, f"is {data!r}, wanted {kind.__name__}")
 
