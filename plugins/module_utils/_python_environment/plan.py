@@ -179,12 +179,14 @@ def attempts(step: Step, sources: Sources) -> list[Attempt]:
         return [Attempt("this host", False, ("--offline", "--no-build-isolation", *fresh), step.build_variables)]
     online = []
     own = step.url or step.index
-    links = tuple(option for link in sources.find_links for option in ("--find-links", link))
+    # Addresses may have a password in them, which everybody could read in the arguments of a process.
+    links = {"UV_FIND_LINKS": ",".join(sources.find_links)} if sources.find_links else {}
     if not own or step.hashed:
-        variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"} if step.hashed else {}
-        extra = () if sources.no_index else tuple(f"--extra-index-url={url}" for url in sources.extra_index_urls)
-        options = (*links, *extra, *(("--no-index",) if sources.no_index else ()))
-        named = ", ".join([*sources.find_links, *(() if sources.no_index else sources.extra_index_urls)])
+        extra = () if sources.no_index else sources.extra_index_urls
+        variables = links | ({"UV_INDEX_STRATEGY": "unsafe-best-match"} if step.hashed else {})
+        variables |= {"UV_EXTRA_INDEX_URL": " ".join(extra)} if extra else {}
+        options = ("--no-index",) if sources.no_index else ()
+        named = public(", ".join([*sources.find_links, *extra]))
         usual = "" if sources.no_index else "the indexes that uv is configured for on this host"
         place = (
             " and ".join(part for part in (named, usual) if part)
@@ -192,7 +194,8 @@ def attempts(step: Step, sources: Sources) -> list[Attempt]:
         )
         online.append(Attempt(place, False, options, variables))
     elif sources.find_links:
-        online.append(Attempt(", ".join(sources.find_links), False, ("--no-index", *links), {}, alone=True))
+        place = public(", ".join(sources.find_links))
+        online.append(Attempt(place, False, ("--no-index",), links, alone=True))
     if own:
         options = ("--no-index",) if step.url else ("--default-index", step.index)
         online.append(Attempt(own, False, options, {}, own=True, alone=True))

@@ -45,21 +45,38 @@ def places(step: plan.Step, sources: plan.Sources) -> list[tuple[bool, tuple[str
 
 def test_the_cache_comes_first_then_the_usual_places_then_the_vendor():
     own = ("--default-index", "https://vendor/whl/xpu")
-    assert places(TORCH, plan.Sources(extra_index_urls=("https://site/simple",))) == [
-        (True, ("--extra-index-url=https://site/simple", "--offline")),
+    sources = plan.Sources(extra_index_urls=("https://site/simple",))
+    assert places(TORCH, sources) == [
+        (True, ("--offline",)),
         (True, (*own, "--offline", "--no-config")),
-        (False, ("--extra-index-url=https://site/simple",)),
+        (False, ()),
         (False, (*own, "--no-config")),
     ]
+    extra = [one.variables.get("UV_EXTRA_INDEX_URL") for one in plan.attempts(TORCH, sources)]
+    assert extra == ["https://site/simple", None, "https://site/simple", None]
+
+
+@pytest.mark.parametrize("no_index", [False, True])
+def test_passwords_of_addresses_are_neither_in_arguments_nor_in_messages(no_index: bool):
+    links, extra = (
+        ("http://u:secret@mirror/a/", "/srv/wheels"),
+        ("https://u:secret@site/simple", "https://other/simple"),
+    )
+    for step in (TORCH, VLLM):
+        for one in plan.attempts(step, plan.Sources(links, extra, no_index)):
+            assert "secret" not in " ".join((one.place, *plan.options_of(one)))
+    told = plan.attempts(TORCH, plan.Sources(links, extra, no_index))[0].variables
+    assert told["UV_FIND_LINKS"] == "http://u:secret@mirror/a/,/srv/wheels"
+    assert told.get("UV_EXTRA_INDEX_URL") == (None if no_index else " ".join(extra))
 
 
 def test_with_no_index_nobody_outside_is_asked():
     sources = plan.Sources(find_links=("http://mirror/wheels/",), extra_index_urls=("https://site",), no_index=True)
     for step in (TORCH, VLLM, SHIM, LOCK):
-        asked = [options for offline, options in places(step, sources) if not offline]
-        assert [options for options in asked if "--no-index" not in options] == []
-        assert all("http://mirror/wheels/" in options for options in asked)
-        assert not any("https" in word for options in asked for word in options)
+        asked = [one for one in plan.attempts(step, sources) if not one.offline]
+        assert all("--no-index" in one.options for one in asked)
+        assert all(one.variables["UV_FIND_LINKS"] == "http://mirror/wheels/" for one in asked)
+        assert not any("https" in word for one in asked for word in (*one.options, *one.variables.values()))
 
 
 @pytest.mark.parametrize("links", [(), ("http://mirror/wheels/",)])
@@ -67,7 +84,7 @@ def test_without_a_hash_only_its_own_address_and_the_mirror_count(links: tuple[s
     sources = plan.Sources(find_links=links, extra_index_urls=("https://site/simple",))
     made = plan.attempts(VLLM, sources)
     assert all(one.alone for one in made)
-    assert not any("https://site/simple" in word for one in made for word in one.options)
+    assert not any("https://site/simple" in word for one in made for word in one.variables.values())
     assert [one.place for one in made if not one.offline] == [*links, "https://wheels/0.31.0/xpu"]
 
 
