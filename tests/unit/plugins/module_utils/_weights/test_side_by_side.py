@@ -143,7 +143,7 @@ def digest(data: bytes) -> str:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(_host_job, "keep_alive", lambda _connection: None)
-    monkeypatch.setattr(_host_job.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
     return Machine(tmp_path)
 
 
