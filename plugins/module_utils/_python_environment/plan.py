@@ -185,7 +185,7 @@ def attempts(step: Step, sources: Sources) -> list[Attempt]:
         extra = () if sources.no_index else sources.extra_index_urls
         variables = links | ({"UV_INDEX_STRATEGY": "unsafe-best-match"} if step.hashed else {})
         variables |= {"UV_EXTRA_INDEX_URL": " ".join(extra)} if extra else {}
-        options = ("--no-index",) if sources.no_index else ()
+        options: tuple[str, ...] = ("--no-index",) if sources.no_index else ()
         named = public(", ".join([*sources.find_links, *extra]))
         usual = "" if sources.no_index else "the indexes that uv is configured for on this host"
         place = (
