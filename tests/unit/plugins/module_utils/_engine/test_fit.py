@@ -108,8 +108,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
 }
 # Bytes of weights. Gemma 3: from its parameters (10.8 billion at 4.25 bits, embeddings and vision at 16). MiniMax and
-# Gemma 4: size of the download. Qwen 27B and gpt-oss 20B: what their workers reported; the fallback of the 27B keeps more
-# than the checkpoint.
+# Gemma 4: size of the download. Qwen 27B and gpt-oss 20B: what their workers reported; the fallback of the 27B keeps
+# more than the checkpoint.
 WEIGHTS = {
     "gemma3": 8.55e9,
     "gemma4": 7.3e9,
