@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._engine import check, fit
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.card_memory import CARD_GIB, GIB, card_gib
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.card_memory import (
+    CARD_GIB,
+    GIB,
+    LESS_GIB,
+    card_gib,
+)
 from unit import shipped
 
 CATALOGUE = shipped.profiles()
@@ -29,6 +34,15 @@ GEMMA3_CONFIG = {
     },
     "quantization_config": {"bits": 4},
 }
+GPT_OSS_CONFIG: dict[str, Any] = {
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "hidden_size": 2880,
+    "sliding_window": 128,
+    "quantization_config": {"quant_method": "mxfp4"},
+}
+SLIDING_THEN_FULL = ["sliding_attention", "full_attention"]
 CONFIGS: dict[str, dict[str, Any]] = {
     "gemma3": GEMMA3_CONFIG,
     # Not known here. Inferred: with the shape of Gemma 3 12B the figures of one run give those of all others, for six
@@ -60,10 +74,49 @@ CONFIGS: dict[str, dict[str, Any]] = {
         },
         "quantization_config": {"quant_method": "compressed-tensors"},
     },
+    # The published config.json of openai/gpt-oss-20b and openai/gpt-oss-120b.
+    "gpt-oss-20b": GPT_OSS_CONFIG | {"num_hidden_layers": 24, "layer_types": SLIDING_THEN_FULL * 12},
+    "gpt-oss-120b": GPT_OSS_CONFIG | {"num_hidden_layers": 36, "layer_types": SLIDING_THEN_FULL * 18},
+    # The published config.json of Qwen/Qwen3.6-35B-A3B, of Qwen/Qwen3-32B and of meta-llama/Llama-3.1-8B-Instruct.
+    "qwen36-35b-a3b": {
+        "text_config": {
+            "num_hidden_layers": 40,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 2,
+            "head_dim": 256,
+            "hidden_size": 2048,
+            "full_attention_interval": 4,
+            "linear_num_value_heads": 32,
+            "linear_num_key_heads": 16,
+            "linear_key_head_dim": 128,
+            "linear_value_head_dim": 128,
+            "linear_conv_kernel_dim": 4,
+        },
+    },
+    "qwen3-32b": {
+        "num_hidden_layers": 64,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "hidden_size": 5120,
+    },
+    "llama31-8b": {
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "hidden_size": 4096,
+    },
 }
 # Bytes of weights. Gemma 3: from its parameters (10.8 billion at 4.25 bits, embeddings and vision at 16). MiniMax and
-# Gemma 4: size of the download. Qwen 27B: what its workers reported, for the fallback keeps more than the checkpoint.
-WEIGHTS = {"gemma3": 8.55e9, "gemma4": 7.3e9, "minimax": 113e9, "qwen36-27b": 4 * 12.77 * GIB}
+# Gemma 4: size of the download. Qwen 27B and gpt-oss 20B: what their workers reported; the fallback of the 27B keeps
+# more than the checkpoint.
+WEIGHTS = {
+    "gemma3": 8.55e9,
+    "gemma4": 7.3e9,
+    "minimax": 113e9,
+    "qwen36-27b": 4 * 12.77 * GIB,
+    "gpt-oss-20b": 12.87 * GIB,
+}
 
 # Profile, what its run changed, the KV tokens that vLLM reported, and the error of the estimate in percent.
 MEASURED = [
@@ -84,6 +137,8 @@ MEASURED = [
     ("qwen36-27b-fp8-vrfai", {}, 594944, -2.2),
     # Weights fill the cards, so half a gibibyte of runtime more than assumed is a quarter of the cache.
     ("minimax-m27-c1", {}, 33792, +24.2),
+    # On a card of another size, but with a cache of so many bytes.
+    ("gpt-oss-20b-mxfp4", {}, 338928, 0.0),
 ]
 # What is left when the memory for the cache is known: the error of the shape alone.
 GIVEN = [
@@ -123,6 +178,22 @@ def test_what_serves_in_the_lab_is_never_called_impossible():
         assert estimated(name, **changes).verdict != "no", name
     # It serves with 3 % to spare: nothing an estimate could promise.
     assert estimated("minimax-m27-c1").verdict == "tight"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("gpt-oss-20b-mxfp4", "gpt-oss-120b-mxfp4", "qwen36-35b-a3b-bf16-tp4", "qwen36-35b-a3b-int4-llm-scaler"),
+        *("qwen3-32b-bf16-tp4", "llama31-8b-bf16"),
+    ],
+)
+def test_a_recipe_without_a_least_runtime_fits_where_the_runtime_gives_less_of_a_card(name):
+    profile = CATALOGUE[name]
+    assert not profile["min_runtime"]
+    settings, online = profile["engine"]["settings"], profile["engine"]["online_quantization"]
+    settings = {**settings, "quantization": online["method"]} if online else settings
+    found = fit.estimate(CONFIGS[family(name)], settings, profile["model"]["size_gb"] * 1e9, LESS_GIB)
+    assert found.verdict == "fits"
 
 
 def test_what_cannot_fit_is_called_so():

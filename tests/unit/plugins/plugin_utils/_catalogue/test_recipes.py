@@ -29,12 +29,15 @@ RECIPES = {
     "flash-next-w4a16": 4,
     "flash-next-w4a16-mtp3": 4,
     "gemma4-26b-a4b-int4": 1,
+    "gpt-oss-120b-mxfp4": 4,
+    "gpt-oss-20b-mxfp4": 1,
     "qwen35-9b-w4a16": 1,
     "qwen35-9b-w4a16-image": 1,
     "qwen36-35b-a3b-fp8-dflash": 2,
     "qwen36-35b-a3b-fp8-dflash-tp4": 4,
     "qwen36-35b-a3b-int4-dflash": 2,
     "qwen36-35b-a3b-int4-dflash-tp4": 4,
+    "qwen36-35b-a3b-int4-llm-scaler": 1,
     "qwen38-27b-exl3": 1,
     "qwen38-27b-fp8": 1,
     "qwen38-27b-fp8-dflash2": 2,
@@ -118,13 +121,15 @@ def test_a_recipe_is_what_its_owner_recorded(row: dict[str, Any]) -> None:
         assert draft["revision"] == row["draft_revision"]
     if "draft_sha256" in row:
         assert list(draft["sha256"].values()) == [row["draft_sha256"]]
+    if "kv_cache_tokens" in row:
+        assert evidence["kv_cache_tokens"] == row["kv_cache_tokens"]
     for name, value in row.get("settings", {}).items():
         assert engine["settings"][name] == value, name
     if "draft_tokens" in row:
         speculation = engine["settings"].get("speculative_config") or {}
         assert speculation.get("num_speculative_tokens", 0) == row["draft_tokens"]
     keys = ("value", "up_to", "streams", "cards")
-    figures = [tuple(figure.get(key) for key in keys) for figure in evidence["tok_s"]]
+    figures = [tuple(figure.get(key) for key in keys) for figure in evidence.get("tok_s", [])]
     for wanted in row["toks"]:
         assert (*wanted, *([None] * (4 - len(wanted)))) in figures
     if "date" in row:
