@@ -56,7 +56,7 @@ def run(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Operator:
         "modalities": ["text"],
         "cards": 1,
         "model": {"hf_repo": "lab/tiny-a", "directory": "tiny-a", "size_gb": 0.1},
-        "engine": {"served_model_name": "x", "settings": {"max_model_len": 64}},
+        "engine": {"served_model_name": "x", "settings": {"max_model_len": 512}},
     }
     return Operator(
         hub,

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.controller import Do
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.observe import read_memory
 from unit.plugins.module_utils._slot.calls import b70ctl, host, made_once, switch
 from unit.plugins.module_utils._slot.controlled import Controlled
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed
@@ -164,6 +165,16 @@ class Model(Controlled):
         self.host.full.clear()
         self.host.refuses = lambda _what: False
 
+    @property
+    def wanted(self) -> str | None:
+        """What the slot is to serve: what the journal says, or will say of an interrupted switch that was as good as done.
+
+        A full disk delays the record of its target, which is served.
+        """
+        state, lost = self.host.state, read_memory(self.host.effects(), self.host.layout).interrupted
+        done = lost is not None and state is not None and state.open and state.profile_name == lost.target
+        return lost.target if lost is not None and done else self.host.wanted
+
     def at_rest(self, wanted: str | None) -> bool:
         state = self.host.state
         if wanted is None or state is None:
@@ -197,7 +208,7 @@ def assert_heals(replicas: int, happened: list[Event]) -> None:
         model.happens(event)
     model.ends()
     model.look()
-    wanted = model.host.wanted
+    wanted = model.wanted
     model.until(lambda: model.at_rest(wanted), HEALS_S)
     model.run(30.0)
     assert model.host.wanted == wanted, "trouble changed what is wanted"
@@ -222,6 +233,13 @@ _LIMITS = settings(
 )
 
 
+# A full disk delays the record of a switch that was killed as good as done.
+@example(
+    [
+        *(Event("stop", seconds=5.0), Event("switch", "a"), Event("verify"), Event("killed switch", ("b", 232))),
+        *(Event("full", LAYOUT.state_dir, 5.0), Event("refuse", ("stop", 22), 60.0)),
+    ]
+)
 # What settles a killed switch finds no room, and touches nothing.
 @example([Event("killed switch", ("b", 137)), Event("full", LAYOUT.run_dir, 5.0)])
 @_LIMITS
