@@ -167,9 +167,9 @@ class Model(Controlled):
 
     @property
     def wanted(self) -> str | None:
-        """What the slot is to serve: what the journal says, or will say of an interrupted switch that was as good as done.
+        """The profile that the journal says is to be served, or will say of an interrupted switch whose target is.
 
-        A full disk delays the record of its target, which is served.
+        A full disk delays that record.
         """
         state, lost = self.host.state, read_memory(self.host.effects(), self.host.layout).interrupted
         done = lost is not None and state is not None and state.open and state.profile_name == lost.target
