@@ -249,7 +249,7 @@ def test_a_disk_that_is_too_small_is_said_with_figures(run: Operator, host: Host
     host.check_output("mkdir -p /mnt/small && mount -t tmpfs -o size=64m tmpfs /mnt/small")
     refused = run(model_weights_models=SOURCE, model_weights_dir="/mnt/small/models")
     assert refused.code != 0
-    assert "MB free and tiny-a needs 508.4 kB more (and 67.1 MB to spare)" in words_of(refused.output)
+    assert f"MB free and tiny-a@{COMMIT} needs 508.4 kB more (and 67.1 MB to spare)" in words_of(refused.output)
     host.check_output("umount /mnt/small")
 
 
