@@ -91,7 +91,7 @@ def compose(document: Mapping[str, Any], name: str) -> Launch:
         raise Unusable(f"include: other files are not read; {RESOLVE}")
     found = _chosen(services, name, "service", lambda key: _service(key, f"services.{key}", services[key] or {}))
     found.reasons = {
-        **{f"services.{key}": "is another service of the file" for key in services},
+        **{f"services.{key}": "is another service of the file" for key in services if key != found.name},
         **_reasons("service", f"services.{found.name}"),
         **{key: "is read where the file merges it" for key in document if key.startswith("x-")},
         **_reasons("compose"),
@@ -106,7 +106,7 @@ def llama_swap(document: Mapping[str, Any], name: str) -> Launch:
         raise Unusable("has no models")
     found = _chosen(models, name, "model", lambda key: _model(key, models[key] or {}, document.get("macros") or {}))
     found.reasons = {
-        **{f"models.{key}": "is another model of the file" for key in models},
+        **{f"models.{key}": "is another model of the file" for key in models if key != found.name},
         **_reasons("model", f"models.{found.name}"),
         **_reasons("llama_swap"),
     }

@@ -40,10 +40,12 @@ _ELSEWHERE = {
 }
 _MASKS = ("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR")
 _OTHER_CARDS = ("CUDA_", "NVIDIA_", "NCCL_", "HIP_", "ROCR_", "HSA_")
+_CACHES = ("HF_HOME", "HF_HUB_CACHE", "LLAMA_CACHE", "VLLM_CACHE_ROOT")
 _TASKS = {"embedding": "embed", "reward": "score", "auto": "generate", "pooling": "embed"}
 _STACKS = {"vllm": "xpu", "llama-server": "llama-sycl"}
 _TRUE, _FALSE = ("true", "1", "on", "enabled", "yes"), ("false", "0", "off", "disabled", "no")
 _SUFFIXES = {"k": 1000, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+_PAIRS = re.compile(r"\w+=\w+(,\w+=\w+)*")
 _HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _HIDDEN = re.compile(r"/(home|root|tmp|var/tmp|run/user)(/|$)")
 _LENGTH = 8192
@@ -90,10 +92,11 @@ class Importer:
         for key, name, value in variables:
             self._variable(key, name, value)
         self._names()
-        self._place()
         self._mounts()
+        while wrong := next(faults(self.profile, schema("profile.schema.json")), None):
+            self._take_back(*wrong)
+        self._place()
         self._settle()
-        self._rest()
 
     # --- fates
 
@@ -107,7 +110,7 @@ class Importer:
 
     def _set(self, path: str, value: Any, fate: Fate) -> None:
         if path in self.behind and value_at(self.profile, path) is not None:
-            self._change(self.behind[path], "the same one later on precedes it")
+            self._change(self.behind[path], "what stands behind it precedes it")
         _put(self.profile, path, value)
         self._say(fate, path)
 
@@ -128,8 +131,9 @@ class Importer:
 
     def _image(self, became: str) -> None:
         if self.launch.image_key and self.launch.image:
-            key, told = self.launch.image_key, self.launch.image
-            self.fates.append(Fate((key,), key, became, () if key.endswith(".image") else (told,)))
+            key, name = self.launch.image_key, self.launch.image
+            whole = key.endswith(".image")
+            self.fates.append(Fate((key,), key if whole else f"{key} {name}", became, () if whole else (name,)))
 
     # --- the command line
 
@@ -215,7 +219,7 @@ class Importer:
         elif dashed in self.kind.owned_flags:
             self._say(said(words, f"belongs to the slot; use {self.kind.owned_flags[dashed]}"))
         elif base not in self.options and self.recorded:
-            self._say(said(words, f"not carried over: {self._release()} has no --{dashed}"))
+            self._say(said(words, f"not carried over: {self._release()} has no {words[0].text.partition('=')[0]}"))
         elif values == [""]:
             self._say(said(words, "not carried over: its value is empty"))
         elif base not in self.typed:
@@ -235,6 +239,9 @@ class Importer:
             except Unusable as error:
                 self._say(said(words, f"not carried over: {error}"))
                 return
+            if self.options.get(base, {}).get("form") == "repeated":
+                value = [*(value_at(self.profile, where) or []), *value]
+                self.behind.pop(where, None)
             told = where if isinstance(value, (Mapping, list)) or "/" in str(value) else f"{where}: {value}"
             self._set(where, value, said(words, told))
 
@@ -247,18 +254,20 @@ class Importer:
             return values is not None and text.lower() not in _FALSE
         if "on" in choices:
             return "on" if text.lower() in ("", *_TRUE) else "off" if text.lower() in _FALSE else text
-        if text[:1] in "{[" and text and {"object", "array"} & set(kinds):
-            try:
-                return json.loads(text)
-            except ValueError as error:
-                raise Unusable(f"its value is no JSON ({error})") from error
-        if "array" in kinds:
+        if "object" in kinds and _PAIRS.fullmatch(text):  # as older releases of vLLM take it
+            return {one: _scalar(two) for one, two in (pair.split("=") for pair in text.split(","))}
+        if "array" in kinds and text[:1] != "[":
             return [_scalar(value) for value in values or []]
+        if {"object", "array"} & set(kinds):
+            found = _scalar(text)
+            if not isinstance(found, (dict, list)):
+                raise Unusable("its value is neither a mapping nor a list in JSON")
+            return found
         if {"integer", "number"} & set(kinds):
-            number = re.fullmatch(r"(-?[\d.]+)([kKmMgG]?)(?:i?[bB])?", text)
-            if number:
-                found = float(number[1]) * _SUFFIXES.get(number[2], 1)
-                return int(found) if found == int(found) and "integer" in kinds else found
+            number = re.fullmatch(r"(-?\d+(?:\.\d*)?|-?\.\d+)([kKmMgG]?)", text)
+            if number and (not number[2] or self.kind.name == "vllm"):
+                exact = float(number[1]) * _SUFFIXES.get(number[2], 1)
+                return int(exact) if exact == int(exact) and "integer" in kinds else exact
             if "string" not in kinds:
                 raise Unusable("its value is no number")
         return text
@@ -359,6 +368,7 @@ class Importer:
 
     def _mounts(self) -> None:
         """Say what became of volumes; what replaces a file of an image becomes a mount."""
+        caches = [value for _key, name, value in self.launch.environment if name in _CACHES]
         named = [self.model, *(word.text for word in self.launch.arguments)]
         mounts = self.profile["engine"].get("mounts") or {}
         for keys, source, target in self.launch.volumes:
@@ -369,7 +379,7 @@ class Importer:
                 became = "holds what the command line names, see there"
             elif re.match(r"/(dev|sys|proc)(/|$)", target):
                 became = starts.same_as("devices")
-            elif "/.cache" in target or not source:
+            elif "/.cache" in target or not source or target in caches:
                 became = "not carried over: the slot has caches of its own, and model_weights downloads"
             elif not source.startswith(("/", ".", "~")):
                 became = "not carried over: it is a volume of the file itself"
@@ -406,6 +416,8 @@ class Importer:
     # --- the whole
 
     def _names(self) -> None:
+        if not self.profile["model"]:
+            raise Unusable(f"{self.launch.name} names no model: its command line has none, or an empty variable there")
         names = list(dict.fromkeys(word.text for word in self.launch.served))
         if not names and self.kind.name == "vllm":
             names = [self.model]  # as vLLM does
@@ -419,8 +431,6 @@ class Importer:
     def _place(self) -> None:
         """Set what a profile needs and a command line need not say: context, cards, modalities, reasoning."""
         settings, length = self.profile["engine"]["settings"], self.kind.length_setting
-        if not self.profile["model"]:
-            raise Unusable(f"{self.launch.name} names no model: its command line has none, or an empty variable there")
         if not isinstance(settings.get(length), int) or settings[length] <= 0:
             settings[length] = _LENGTH
             self._note(f"(no {length})", f"engine.settings.{length}: {_LENGTH}; raise it as far as memory allows")
@@ -501,16 +511,13 @@ class Importer:
             self.manifest = self.stacks[self.stack]
             if before[0]["id"] not in {rule["id"] for rule in rules.broken(self._check()[0], self.manifest)}:
                 told = ", ".join(f"{path}: {json.dumps(value)}" for path, value in remedy.items())
+                for path in filter(None, (_longest(self.behind, path) for path in remedy)):
+                    self._change(self.behind[path], f"the remedy of the rule {before[0]['id']} precedes it")
                 self._note(f"(rule {before[0]['id']})", f"{told}. {' '.join(str(before[0]['reason']).split())}")
                 return
             self.profile, self.stack = kept, stack
             self.manifest = self.stacks[stack]
         raise Unusable(f"cannot become a profile of the stack {self.stack}: {rules.in_words(before[0])}")
-
-    def _rest(self) -> None:
-        for section in ("settings", "env", "mounts", "collectives"):
-            if not self.profile["engine"].get(section, True):
-                del self.profile["engine"][section]
 
 
 def _is_flag(text: str) -> bool:

@@ -237,11 +237,11 @@ def test_models_beside_the_model_are_placed_like_it() -> None:
 
 
 def test_files_of_the_host_become_mounts_of_an_image_and_paths_elsewhere() -> None:
-    volumes = ["/srv/t.jinja:/templates/t.jinja:ro", "/srv/fix.py:/opt/fix.py:ro", "./local.py:/opt/local.py"]
+    volumes = ["/srv/t.jinja:/templates/t.jinja:ro", "/srv/fix.py:/app/fix.py:ro", "./local.py:/app/local.py"]
     command = "vllm serve a/b --max-model-len 4096 --chat-template /templates/t.jinja --max-num-seqs 1"
     profile, fates = service(command=command, volumes=volumes)
     assert profile["stack"] == "llm-scaler-0.26.0-b1"
-    assert profile["engine"]["mounts"] == {"/srv/t.jinja": "/templates/t.jinja", "/srv/fix.py": "/opt/fix.py"}
+    assert profile["engine"]["mounts"] == {"/srv/t.jinja": "/templates/t.jinja", "/srv/fix.py": "/app/fix.py"}
     assert became(fates, "services.s.volumes[2]").startswith("not carried over: put it on the host")
     profile, fates = service(command=command, volumes=volumes, image="other/vllm")
     assert profile["engine"]["settings"]["chat_template"] == "/srv/t.jinja"
@@ -281,6 +281,33 @@ def test_a_file_that_starts_no_engine_is_refused_with_what_to_do(text: str, told
     with pytest.raises(Unusable) as caught:
         import_text(text, "mine", STACKS)
     assert told in str(caught.value)
+
+
+def test_a_key_that_nobody_knows_is_told_too() -> None:
+    more = {"x-mine": {"a": [1, {"b": 2}]}, "strange": {"deep": [{"er": "x"}]}, "gpus": "all"}
+    _profile, fates = service(**more)
+    assert became(fates, "services.s.strange.deep[0].er") == "not carried over: nothing here has such a key"
+    assert became(fates, "services.s.x-mine.a[1].b") == "not carried over: nothing here has such a key"
+    assert became(fates, "services.s.gpus").startswith("the unit of the slot")
+
+
+def test_what_a_later_option_or_the_remedy_of_a_rule_replaces_is_told() -> None:
+    options = "--middleware a.B --middleware c.D --limit-mm-per-prompt image=2,video=0 --hf-overrides '{bad' --max-num-seqs -1 --seed 4 --seed 8"
+    profile, fates = service(image="other/vllm", command=f"vllm serve a/b {options}")
+    settings = profile["engine"]["settings"]
+    assert (settings["limit_mm_per_prompt"], settings["seed"]) == ({"image": 2, "video": 0}, 8)
+    assert settings["middleware"] == ["a.B", "c.D"]
+    assert profile["modalities"] == ["text", "image"]
+    assert "neither a mapping nor a list" in became(fates, "services.s.command --hf-overrides")
+    assert "below the smallest" in became(fates, "services.s.command --max-num-seqs")
+    assert became(fates, "(no max_num_seqs)").startswith("the frontdoor admits one request at a time")
+    seeds = [fate.became for fate in fates if fate.label == "services.s.command --seed"]
+    assert seeds == ["not carried over: what stands behind it precedes it", "engine.settings.seed: 8"]
+    profile, fates = llama("-m /models/a.gguf -sm row -ts 1,1 -c 16k")
+    assert profile["cards"] == 2
+    assert profile["engine"]["settings"]["split_mode"] == "layer"
+    assert "the remedy of the rule rows-over-cards" in became(fates, "services.s.command -sm")
+    assert became(fates, "services.s.command -c") == "not carried over: its value is no number"
 
 
 def test_an_unknown_service_is_refused_with_those_that_there_are() -> None:
