@@ -17,7 +17,7 @@ description:
     known to be bad on the stack, the remedy of its rule is taken.
   - Variables of a Compose file come from C(.env) beside it, else from the file's own defaults. Other files, such as
     those of C(extends), C(include) and C(env_file), are not read; C(docker compose config) writes one file of all.
-  - Values of variables and options are never part of the lines, since they may be secrets.
+  - Secrets are refused with the place where they belong. The lines show no value of a variable.
   - Runs on the controller and needs nothing but what ansible-core brings.
 options:
   _terms:

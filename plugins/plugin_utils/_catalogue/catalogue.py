@@ -103,7 +103,7 @@ def _runtime_faults(merged: Mapping[str, Any], manifest: Mapping[str, Any]) -> I
 
 
 def faults_of(merged: Mapping[str, Any], stacks: Mapping[str, Mapping[str, Any]] | None) -> Iterator[tuple[str, str]]:
-    """Yield ``(dotted path, message)`` for what can't work in a merged, schema-clean profile, by itself and on its stack."""
+    """Yield ``(dotted path, message)`` for what can't work in a merged, schema-clean profile, or not on its stack."""
     yield from combination_faults(merged)
     yield from _stack_faults(merged, stacks)
 

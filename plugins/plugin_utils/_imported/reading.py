@@ -81,7 +81,13 @@ def environment_of(text: str) -> dict[str, str]:
     """Return the variables of a file like Compose's ``.env``."""
     lines = (line.strip().removeprefix("export ") for line in text.splitlines())
     pairs = (line.partition("=") for line in lines if "=" in line and not line.startswith("#"))
-    return {name.strip(): (shlex.split(value, comments=True) or [""])[0] for name, _equals, value in pairs}
+    found = {}
+    for name, _equals, value in pairs:
+        try:
+            found[name.strip()] = (shlex.split(value, comments=True) or [""])[0]
+        except ValueError as error:
+            raise Unusable(f"in .env, the value of {name.strip()} cannot be read ({error})") from error
+    return found
 
 
 class Variables:

@@ -292,7 +292,10 @@ def test_a_key_that_nobody_knows_is_told_too() -> None:
 
 
 def test_what_a_later_option_or_the_remedy_of_a_rule_replaces_is_told() -> None:
-    options = "--middleware a.B --middleware c.D --limit-mm-per-prompt image=2,video=0 --hf-overrides '{bad' --max-num-seqs -1 --seed 4 --seed 8"
+    options = (
+        "--middleware a.B --middleware c.D --limit-mm-per-prompt image=2,video=0 --hf-overrides '{bad' "
+        "--max-num-seqs -1 --seed 4 --seed 8"
+    )
     profile, fates = service(image="other/vllm", command=f"vllm serve a/b {options}")
     settings = profile["engine"]["settings"]
     assert (settings["limit_mm_per_prompt"], settings["seed"]) == ({"image": 2, "video": 0}, 8)
