@@ -89,7 +89,7 @@ def compose(document: Mapping[str, Any], name: str) -> Launch:
         raise Unusable("has no services")
     if "include" in document:
         raise Unusable(f"include: other files are not read; {RESOLVE}")
-    found = _chosen(services, name, "service", lambda key: _service(key, f"services.{key}", services[key] or {}))
+    found = _chosen(services, name, "service", lambda key: _service(key, f"services.{key}", services[key]))
     found.reasons = {
         **{f"services.{key}": "is another service of the file" for key in services if key != found.name},
         **_reasons("service", f"services.{found.name}"),
@@ -104,7 +104,7 @@ def llama_swap(document: Mapping[str, Any], name: str) -> Launch:
     models = document.get("models") or {}
     if not isinstance(models, Mapping) or not models:
         raise Unusable("has no models")
-    found = _chosen(models, name, "model", lambda key: _model(key, models[key] or {}, document.get("macros") or {}))
+    found = _chosen(models, name, "model", lambda key: _model(key, models[key], document.get("macros") or {}))
     found.reasons = {
         **{f"models.{key}": "is another model of the file" for key in models if key != found.name},
         **_reasons("model", f"models.{found.name}"),
@@ -114,6 +114,9 @@ def llama_swap(document: Mapping[str, Any], name: str) -> Launch:
 
 
 def _chosen(entries: Mapping[str, Any], name: str, what: str, start: Callable[[str], Launch]) -> Launch:
+    for key, entry in entries.items():
+        if not isinstance(entry, Mapping):
+            raise Unusable(f"the {what} {key} is no mapping")
     if name:
         if name not in entries:
             raise Unusable(f'has no {what} "{name}"; it has {", ".join(entries)}')
@@ -150,19 +153,25 @@ def _pairs(path: str, value: Any) -> Iterator[tuple[str, str, str | None]]:
     if isinstance(value, Mapping):
         yield from ((join(path, name), name, None if text is None else str(text)) for name, text in value.items())
         return
-    for index, entry in enumerate(value or []):
+    for index, entry in enumerate(_listed(path, value)):
         name, equals, text = str(entry).partition("=")
         yield f"{path}[{index}]", name, text if equals else None
 
 
 def _volumes(path: str, value: Any) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    for index, entry in enumerate(value or []):
+    for index, entry in enumerate(_listed(path, value)):
         key = f"{path}[{index}]"
         if isinstance(entry, Mapping):
             yield tuple(reading.leaves(entry, key)), str(entry.get("source") or ""), str(entry.get("target") or "")
             continue
         parts = str(entry).split(":")
         yield (key,), parts[0] if len(parts) > 1 else "", posixpath.normpath(parts[min(1, len(parts) - 1)])
+
+
+def _listed(path: str, value: Any) -> list[Any]:
+    if value is not None and not isinstance(value, list):
+        raise Unusable(f"{path} is no list")
+    return value or []
 
 
 def _model(name: str, model: Mapping[str, Any], macros: Mapping[str, Any]) -> Launch:
@@ -173,7 +182,7 @@ def _model(name: str, model: Mapping[str, Any], macros: Mapping[str, Any]) -> La
     words = [Word(f"{path}.cmd", word) for line in lines for word in line]
     env = reading.mapped(model.get("env"), lambda text: reading.expand(text, words_of))
     launch.environment = list(_pairs(f"{path}.env", env))
-    for index, alias in enumerate(model.get("aliases") or []):
+    for index, alias in enumerate(_listed(f"{path}.aliases", model.get("aliases"))):
         key = f"{path}.aliases[{index}]"
         launch.served.append(Word(key, str(alias.get("id") if isinstance(alias, Mapping) else alias)))
         launch.fates += [Fate((leaf,), key, "frontdoor.model_aliases") for leaf in reading.leaves(alias, key)]

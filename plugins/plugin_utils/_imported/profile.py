@@ -38,7 +38,7 @@ _ELSEWHERE = {
     "revision": ("model.revision", False),
     "allowed_media_domains": ("engine.allowed_media_domains", True),
 }
-_MASKS = ("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR")
+_MASKS = ("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR", "GGML_VK_VISIBLE_DEVICES")
 _OTHER_CARDS = ("CUDA_", "NVIDIA_", "NCCL_", "HIP_", "ROCR_", "HSA_")
 _CACHES = ("HF_HOME", "HF_HUB_CACHE", "LLAMA_CACHE", "VLLM_CACHE_ROOT")
 _TASKS = {"embedding": "embed", "reward": "score", "auto": "generate", "pooling": "embed"}
@@ -153,7 +153,7 @@ class Importer:
             self._say(said([word], f"not carried over: {release} has no option for it"))
         elif option in given:
             self._say(said([word], f"not carried over: --{option.replace('_', '-')} of the command line precedes it"))
-        elif self.options[option]["form"] in ("flag", "switch"):
+        elif off or self.options[option]["form"] in ("flag", "switch"):
             on = (value.lower() in _TRUE) is not off
             self._option([word], option, [] if on else None)
         else:
@@ -177,7 +177,7 @@ class Importer:
             option = self.options.get(key.partition(".")[0])
             taken, values = [word], [value] if equals else []
             form = option["form"] if option else "value"
-            if form in ("flag", "switch"):
+            if form in ("flag", "switch") or not on:
                 yield taken, key, values if on else None
                 continue
             while not equals and index < len(words) and not _is_flag(words[index].text):
@@ -220,8 +220,8 @@ class Importer:
             self._say(said(words, f"belongs to the slot; use {self.kind.owned_flags[dashed]}"))
         elif base not in self.options and self.recorded:
             self._say(said(words, f"not carried over: {self._release()} has no {words[0].text.partition('=')[0]}"))
-        elif values == [""]:
-            self._say(said(words, "not carried over: its value is empty"))
+        elif not text and base in self.options and not self._needs_no_value(base, values):
+            self._say(said(words, "not carried over: it has no value, which turns nothing on here"))
         elif base not in self.typed:
             flag = f"--{'no-' if values is None else ''}{dashed}"
             try:
@@ -244,6 +244,10 @@ class Importer:
                 self.behind.pop(where, None)
             told = where if isinstance(value, (Mapping, list)) or "/" in str(value) else f"{where}: {value}"
             self._set(where, value, said(words, told))
+
+    def _needs_no_value(self, key: str, values: list[str] | None) -> bool:
+        option = self.options[key]
+        return option["form"] in ("flag", "switch") or (values == [] and "on" in option.get("choices", []))
 
     def _value(self, key: str, values: list[str] | None) -> Any:
         """Return the value of a setting from the words of a command line."""
@@ -355,8 +359,19 @@ class Importer:
             return [self._located(item) for item in value]
         if isinstance(value, str) and "${" in value:
             raise Unusable(f"{value} has a variable that only the host knows")
-        if not isinstance(value, str) or not re.match(r"(/|\.{1,2}/|~)\S+$", value):
+        found = re.fullmatch(r"(\w[\w.-]*=)?((?:/|\.{1,2}/|~)\S+)", value) if isinstance(value, str) else None
+        if value == self.model:
+            return "@model_path@"
+        if found is None:
             return value
+        named, value = found[1] or "", found[2]
+        return named + self._path(value)
+
+    def _path(self, value: str) -> str:
+        """Return where a file or a folder of the command line is for the engine of the profile."""
+        model = posixpath.dirname(self.model) if self.kind.loads_file else self.model
+        if _below(value, model):
+            return f"@model_path@{value[len(model.rstrip('/')) :]}"
         host = self._host_path(value) if value.startswith("/") else ""
         if "image" in self.manifest and self._host_path(value) != value:
             if host:
@@ -469,6 +484,9 @@ class Importer:
         for _round in range(200):
             merged, found = self._check()
             if not found:
+                self.profile["engine"] = {
+                    key: one for key, one in self.profile["engine"].items() if one not in ({}, [])
+                }
                 return
             path, message = found[0]
             if message.startswith('breaks the rule "'):

@@ -248,6 +248,25 @@ def test_files_of_the_host_become_mounts_of_an_image_and_paths_elsewhere() -> No
     assert "mounts" not in profile["engine"]
 
 
+def test_paths_below_the_model_are_the_models() -> None:
+    command = "vllm serve /m/x --tokenizer /m/x --max-model-len 512 --enable-lora --lora-modules a=/m/l b=/m/x/b"
+    profile, fates = service(command=command, volumes=["/srv/models:/m"])
+    assert profile["model"] == {"directory": "/srv/models/x"}
+    settings = profile["engine"]["settings"]
+    assert (settings["tokenizer"], settings["lora_modules"]) == ("@model_path@", ["a=/m/l", "b=@model_path@/b"])
+    assert profile["engine"]["mounts"] == {"/srv/models/l": "/m/l"}
+    assert became(fates, "services.s.volumes[0]") == "holds what the command line names, see there"
+    assert load_inline({"mine": profile}, STACKS)
+
+
+def test_what_turns_off_a_value_that_nothing_gives_changes_nothing() -> None:
+    profile, fates = llama("-m /models/a.gguf --no-mmproj -fa --temp", environment={"LLAMA_ARG_NO_MMPROJ": "1"})
+    assert profile["engine"]["settings"] == {"flash_attn": "on", "ctx_size": 8192}
+    assert became(fates, "services.s.command --no-mmproj").startswith("not carried over: it has no value")
+    assert became(fates, "services.s.command --temp").startswith("not carried over: it has no value")
+    assert "env" not in profile["engine"]
+
+
 def test_what_the_release_does_not_have_is_left_out_with_the_reason() -> None:
     command = "vllm serve a/b --max-model-len 4096 --device xpu --dtype foo --max-num-seqs 8 --max-num-batched-tokens 4"
     profile, fates = service(image="other/vllm", command=command)
@@ -275,6 +294,9 @@ def test_what_the_release_does_not_have_is_left_out_with_the_reason() -> None:
         ("services: [", "is not valid YAML"),
         ("[]", "is no YAML mapping"),
         ("services: {}", "has no services"),
+        ("services: {v: 7}", "the service v is no mapping"),
+        ("services: {v: {image: vllm/x, command: [a/b], environment: 3}}", "services.v.environment is no list"),
+        ("services: {v: {image: vllm/x, command: [a/b], volumes: {a: b}}}", "services.v.volumes is no list"),
     ],
 )
 def test_a_file_that_starts_no_engine_is_refused_with_what_to_do(text: str, told: str) -> None:
