@@ -71,6 +71,34 @@ def test_a_new_profile_is_valid_at_once(tmp_path: Path) -> None:
     assert lint.returncode == 0, lint.stdout
 
 
+def test_a_compose_file_or_a_configuration_of_llama_swap_becomes_a_profile_and_everything_in_it_is_told(
+    tmp_path: Path,
+) -> None:
+    folder, files = tmp_path / "profiles", ROOT / "tests/unit/plugins/plugin_utils/_imported/files"
+    starts: dict[str, dict[str, str]] = {
+        "two": {"from_compose": f"{files}/two-cards.yml", "service": "vllm-tp2"},
+        "swap": {"from_llama_swap": f"{files}/llama-swap.yml", "model": "docker-llama"},
+    }
+    done = play_all(
+        tmp_path,
+        *(("new_profile", {"profile": name, "b70_profile_dir": str(folder), **of}) for name, of in starts.items()),
+    )
+    assert done.returncode == 0, done.stdout
+    told = said(done.stdout)
+    assert "services.vllm-tp2.command[1] --tensor-parallel-size: engine.settings.tensor_parallel_size: 2" in told
+    assert "apiKeys: is a secret; use the role variable frontdoor_api_keys" in told
+    assert f"{folder}/swap.yml is valid." in told
+    assert yaml.safe_load((folder / "two.yml").read_text())["cards"] == 2
+    assert yaml.safe_load((folder / "swap.yml").read_text())["model"]["directory"] == "/mnt/nvme/models"
+    written = [str(folder / f"{name}.yml") for name in starts]
+    lint = subprocess.run(["yamllint", "--strict", *written], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert lint.returncode == 0, lint.stdout
+    again = play("new_profile", "profile=other", f"b70_profile_dir={folder}", f"from_compose={files}/two-cards.yml")
+    assert again.returncode != 0
+    assert "several start an engine: name one of vllm, vllm-tp2, -e service=vllm" in said(again.stdout)
+    assert not (folder / "other.yml").exists()
+
+
 def test_a_new_profile_is_refused_with_the_reason(tmp_path: Path) -> None:
     role = {"name": "arcpro.b70.profiles", "tasks_from": "new"}
     cases: dict[str, dict[str, str]] = {

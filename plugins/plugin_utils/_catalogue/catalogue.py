@@ -102,6 +102,12 @@ def _runtime_faults(merged: Mapping[str, Any], manifest: Mapping[str, Any]) -> I
         yield where, f"does not go with the rule {rule['id']}, which the profile breaks"
 
 
+def faults_of(merged: Mapping[str, Any], stacks: Mapping[str, Mapping[str, Any]] | None) -> Iterator[tuple[str, str]]:
+    """Yield ``(dotted path, message)`` for what can't work in a merged, schema-clean profile, or not on its stack."""
+    yield from combination_faults(merged)
+    yield from _stack_faults(merged, stacks)
+
+
 def load_catalogue(
     folders: Sequence[str | Path] = (),
     inline: Mapping[str, Any] | None = None,
@@ -135,7 +141,7 @@ def load_catalogue(
             continue
         merged, origins = merge_chain(chain)
         files = origin_files(chain)
-        for path, message in (*combination_faults(merged), *_stack_faults(merged, stacks)):
+        for path, message in faults_of(merged, stacks):
             # An inherited value is wrong where it was written.
             problems.append(Problem(files.get(path, source.file), path, message))
         found[source.name] = (merged, origins, source.file, files)

@@ -1,0 +1,6 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a Compose file or a configuration of llama-swap to a profile that serves the same model. Pure."""
+
+from __future__ import annotations
