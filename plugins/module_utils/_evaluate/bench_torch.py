@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Memory, products, copies and collectives with a stack's own torch. That stack's Python runs this file alone.
 
-``bench_torch.py memory|gemm|copy|collectives|peer_access DEVICE CARDS`` where DEVICE is cpu or xpu. The last line of the
-standard output is ``{"measures": {id: GB/s or TFLOP/s}}`` or ``{"error": text}``. On a processor everything is smaller.
+``bench_torch.py memory|gemm|copy|collectives|peer_access DEVICE CARDS`` where DEVICE is cpu or xpu. The last line of
+the standard output is ``{"measures": {id: GB/s or TFLOP/s}}`` or ``{"error": text}``. On a processor everything is
+smaller.
 """
 
 from __future__ import annotations
