@@ -69,7 +69,7 @@ def test_the_kernel_has_a_say(monkeypatch):
     said = subprocess.CompletedProcess(
         [], 0, f"{RESET}\n2026-11-27T22:01:00+00:00 b70 kernel: usb 1-1: new device\n", ""
     )
-    monkeypatch.setattr(host.subprocess, "run", lambda *_args, **_more: said)
+    monkeypatch.setattr(subprocess, "run", lambda *_args, **_more: said)
     assert host.card_faults(1.0) == [f"the kernel reports: {RESET}"]
     said.returncode, said.stderr = 1, "No journal files were found."
     assert host.card_faults(1.0) == ["the kernel's log can't be read: No journal files were found."]
