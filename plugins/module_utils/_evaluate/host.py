@@ -101,7 +101,7 @@ def card_faults(since: float) -> list[str]:
 
     A log that can't be read is one, because nothing then says that there was none.
     """
-    argv = ["journalctl", "--dmesg", "--output=short-iso", "--no-pager", "--quiet", f"--since=@{since:.0f}"]
+    argv = ["journalctl", "--dmesg", "--output=short-iso", "--no-pager", "--quiet", f"--since=@{int(since)}"]
     try:
         done = subprocess.run(
             argv,

@@ -376,12 +376,14 @@ def test_direct_access_between_cards_is_left_to_the_proof_of_a_host_that_brings_
     (words,) = left_for_proof(loaded, SHIPPED_STACKS["xpu"]).values()
     assert "lost them at the first all-reduce" in words
     assert words.endswith("Whoever serves it all the same writes accepts_rules: [peer-access]")
+    told = "is served only on a host that has proven peer_access (playbooks/evaluate.yml): "
+    assert f"{told}{words}" in explain(loaded, SHIPPED_STACKS["xpu"], {})
     taken = load_inline({"x": {**wheels, "accepts_rules": ["peer-access"]}}, stacks=SHIPPED_STACKS)["x"]
     assert [rule["id"] for rule in taken["accepted_rules"]] == ["peer-access"]
     assert left_for_proof(taken, SHIPPED_STACKS["xpu"]) == {}
     # The benchmark runs with the driver of the host, and an image brings another one.
-    (told,) = refused(SHIPPED_STACKS, {**PEERS, "stack": "llm-scaler-0.26.0-b1"})
-    assert 'breaks the rule "peer-access" of the stack llm-scaler-0.26.0-b1' in told
+    (refusal,) = refused(SHIPPED_STACKS, {**PEERS, "stack": "llm-scaler-0.26.0-b1"})
+    assert 'breaks the rule "peer-access" of the stack llm-scaler-0.26.0-b1' in refusal
 
 
 def rules_of(manifest: dict[str, Any]) -> set[str]:
