@@ -9,8 +9,10 @@ import subprocess
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils import _host
 from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import host, peers, plan
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.peer_access import Place, Proof, parse_proof
+from ansible_collections.arcpro.b70.plugins.modules import b70_evaluate
 
 HERE = Place({"0000:03:00.0": "70.65.0", "0000:43:00.0": "70.65.0"}, "7.1.0", "26.35.39758.10-0")
 NOW = "2026-11-27 22:00 UTC"
@@ -89,3 +91,46 @@ def test_the_place_is_read_from_the_host(tmp_path):
     assert peers.place(tmp_path / "proc", tmp_path / "sys", status) == Place({"0000:03:00.0": "70.65.0"}, "7.1.0", "")
     status.write_text("Package: libze-intel-gpu1\nStatus: install ok installed\nVersion: 26.35.39758.10-0\n")
     assert peers.place(tmp_path / "proc", tmp_path / "sys", status).runtime == "26.35.39758.10-0"
+
+
+def test_the_module_proves_it_on_request_and_predicts_that_it_would(tmp_path, monkeypatch):
+    asked = []
+
+    def run(bench, limit, environment):
+        asked.append({**environment, **bench.environment}["CCL_TOPO_P2P_ACCESS"])
+        return GOOD, ""
+
+    cards = [{"number": number, "address": address} for number, address in enumerate(HERE.cards)]
+    monkeypatch.setattr(_host, "cards", lambda _sysfs: cards)
+    monkeypatch.setattr(_host, "other_cards", lambda _sysfs: [])
+    monkeypatch.setattr(host, "stack_python", lambda *_given: "/stack/python")
+    monkeypatch.setattr(host, "check_free", lambda: None)
+    monkeypatch.setattr(host, "card_faults", lambda _since: [])
+    monkeypatch.setattr(host, "run", run)
+    monkeypatch.setattr(peers, "place", lambda: HERE)
+    wanted = {
+        "only": ["peer_access"],
+        "skip": [],
+        "group": {},
+        "servers": {},
+        "limit": 600,
+        "while_served": False,
+        "tool_dirs": [],
+        "stack": "",
+        "stack_root": "/opt/b70/stacks",
+        "reference": {},
+        "name": "host",
+        "environment": {"CCL_TOPO_P2P_ACCESS": "0"},
+        "environment_file": None,
+        "fail_on": "FAIL",
+        "warn_below": 0.95,
+        "fail_below": 0.85,
+        "state_dir": str(tmp_path / "state"),
+    }
+    assert [row["note"] for row in b70_evaluate.measure(wanted, True, str(tmp_path))["rows"]] == ["would be measured"]
+    assert not (tmp_path / "state").exists()
+    result = b70_evaluate.measure(wanted, False, str(tmp_path))
+    assert (result["stops"], asked) == ([], ["1"])
+    proof = parse_proof((tmp_path / "state/peer-access.json").read_text())
+    assert proof is not None
+    assert (proof.place, proof.fault) == (HERE, "")

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.guards import for_part
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.peer_access import (
     MEASURE,
     Place,
@@ -18,6 +19,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.peer_access
     proof_text,
     unproven,
 )
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
 from unit.plugins.module_utils._slot.calls import check, host, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT
 
@@ -130,6 +132,14 @@ def test_what_a_boot_with_another_kernel_has_started_is_served_and_told(fake_hos
     result = recover(fake_host)
     assert result["verified"]
     assert any(words in warning for warning in result["warnings"])
+
+
+def test_a_node_that_follows_needs_a_proof_of_its_own(fake_host):
+    text = fake_host.texts[LAYOUT.profiles_dir / "b.json"][0]
+    part = parse_profile(text, "b.json")
+    assert "was not measured on this host" in for_part(fake_host.effects(), LAYOUT, part)
+    put_proof(fake_host)
+    assert not for_part(fake_host.effects(), LAYOUT, part)
 
 
 def test_a_version_that_was_never_known_proves_nothing():
