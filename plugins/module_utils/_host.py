@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ._doctor.parse import guc_of, guc_versions, guc_wanted, replaced
+from ._doctor.parse import guc_versions, guc_wanted, replaced
 from ._slot import power
 from ._slot.host.processes import ProcTable, unit_of
 from ._slot.kinds.table import kind_of_engine
+from ._slot.words.firmware import guc_version
 from ._slot.words.types import Holder, HostFault
 
 # A file that takes the place of the distribution's firmware, and where its version stands (CSS header of the kernel's
@@ -84,7 +85,8 @@ def family(sysfs: Path) -> list[dict[str, Any]]:
         driver = device / "driver"
         numa_node = _read(device / "numa_node")
         nodes = {kind: _names(device / "drm", f"{kind}[0-9]*") for kind in ("card", "renderD")}
-        guc, wanted = guc_version(sysfs / "kernel/debug/dri", [device.name, *nodes["card"], *nodes["renderD"]])
+        names = [device.name, *nodes["card"], *nodes["renderD"]]
+        guc, wanted = guc_version(lambda path: _read(sysfs / "kernel/debug/dri" / path), names)
         found.append(
             {
                 "number": number,
@@ -115,20 +117,6 @@ def named(card: Mapping[str, Any]) -> str:
     """A card in words, such as `card 0, Arc Pro B60 at 0000:18:00.0`."""
     number = "" if card.get("number") is None else f"card {card['number']}, "
     return f"{number}{card.get('model') or power.B70} at {card['address']}"
-
-
-def guc_version(debug: Path, names: Iterable[str]) -> tuple[str, str]:
-    """(found, wanted) of the GuC firmware of one card, from the debug files below `debug`; empty where they do not say.
-
-    `names` are the card's address and nodes; kernels name a card's folder by its address or by a node's number.
-    """
-    for name in names:
-        folder = debug / re.sub(r"^(card|renderD)", "", name)
-        for place in ("gt0", "tile0/gt0"):
-            found, wanted = guc_of(_read(folder / place / "uc/guc_info"))
-            if found:
-                return found, wanted
-    return "", ""
 
 
 def guc_from_log(cards: Iterable[Mapping[str, Any]], log: str) -> list[dict[str, Any]]:

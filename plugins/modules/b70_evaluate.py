@@ -15,6 +15,7 @@ description:
   - On the host that leads a group of nodes, measures the network to the others with C(iperf3) and C(ping), and keeps
     the result on the host, where the guard of a switch reads it. Each of the others runs O(step=listen) before and
     O(step=close) afterwards.
+  - Keeps on the host, for the same guard, whether V(peer_access) proved direct access between its cards.
   - Changes nothing else and stops nothing. Fails while an engine runs, unless O(while_served) is set.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
@@ -52,11 +53,14 @@ options:
     type: dict
     default: {}
   state_dir:
-    description: The directory that keeps what was measured of the network.
+    description: The directory that keeps what was measured of the network, and what was proven of direct access between
+      cards.
     type: path
     default: /var/lib/b70
   only:
-    description: Groups of benchmarks to run - V(network), V(memory), V(p2p), V(collectives), V(gemm). Empty runs all.
+    description:
+      - Groups of benchmarks to run - V(network), V(memory), V(p2p), V(collectives), V(gemm), V(peer_access). Empty runs
+        all but V(peer_access), by which hosts have lost their cards until a reboot.
     type: list
     elements: str
     default: []
@@ -162,14 +166,23 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _host, _paths
-from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import bench_torch, host, network, plan, verdicts
+from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import (
+    bench_torch,
+    host,
+    network,
+    peers,
+    plan,
+    verdicts,
+)
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.nodes import Group
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.peer_access import GROUP
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import MASK
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.decode import decode
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Layout
@@ -186,6 +199,11 @@ def _mask(cards: Sequence[Mapping[str, Any]], sysfs: Path) -> dict[str, str]:
     return {MASK: ",".join(str(card["number"]) for card in cards)} if _host.other_cards(sysfs) and cards else {}
 
 
+def _rows(bench: plan.Bench, limit: int, environment: Mapping[str, str]) -> list[dict[str, Any]]:
+    out, error = ("", "") if bench.reason else host.run(bench, limit, environment)
+    return plan.rows_of(bench, out, error)
+
+
 def measure(wanted: dict[str, Any], check_mode: bool, folder: str) -> dict[str, Any]:
     reference = verdicts.reference_of(wanted["reference"]) if wanted["reference"] else {}
     sysfs = Path("/sys")
@@ -195,7 +213,8 @@ def measure(wanted: dict[str, Any], check_mode: bool, folder: str) -> dict[str, 
     script = os.path.join(folder, "bench_torch.py")
     Path(script).write_text(source_of_script(), encoding="utf-8")
     python = host.stack_python(wanted["stack_root"], wanted["stack"], device)
-    here = plan.Host(cards, host.tools(wanted["tool_dirs"]), python, device, script)
+    serves = wanted["while_served"] and bool(host.served())
+    here = plan.Host(cards, host.tools(wanted["tool_dirs"]), python, device, script, serves)
     group = decode(Group, wanted["group"]) if wanted["group"] else None
     to_nodes = network.benches(group, here.tools, wanted["servers"], wanted["limit"]) if group else []
     benches = plan.plan(here, wanted["only"], wanted["skip"], to_nodes)
@@ -204,18 +223,24 @@ def measure(wanted: dict[str, Any], check_mode: bool, folder: str) -> dict[str, 
         host.check_free()
     file = wanted["environment_file"]
     environment = {**(host.variables(file) if file else {}), **_mask(b70, sysfs), **wanted["environment"]}
+    layout = Layout(state_dir=PurePosixPath(wanted["state_dir"]))
+    now = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     rows: list[dict[str, Any]] = []
     for bench in benches:
         if check_mode:
             note = bench.reason or "would be measured"
             rows.append({"id": bench.id, "value": None, "unit": "", "tool": bench.tool, "level": "SKIP", "note": note})
             continue
-        out, error = ("", "") if bench.reason else host.run(bench, wanted["limit"], environment)
-        rows += plan.rows_of(bench, out, error)
+        measured = partial(_rows, bench, wanted["limit"], environment)
+        if bench.group != GROUP or bench.reason:
+            rows += measured()
+        else:
+            faults = partial(host.card_faults, time.time())
+            rows += peers.prove(bench, measured, faults, Path(layout.peer_access_file), peers.place(), now)
     if group and not check_mode:
-        links = network.links_of(group, rows, time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()))
+        links = network.links_of(group, rows, now)
         if links:
-            network.remember(Path(Layout(state_dir=PurePosixPath(wanted["state_dir"])).network_file), links)
+            network.remember(Path(layout.network_file), links)
     compared = verdicts.compare(rows, {} if check_mode else reference, wanted["warn_below"], wanted["fail_below"])
     return {
         "rows": compared,

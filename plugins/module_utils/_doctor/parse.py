@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from .._slot.kinds.kernel import FAULT, LOST
 from .._slot.power import B70, MODELS
+from .._slot.words.firmware import guc_of
 
 _SYCL = re.compile(r"^\[(\w+):(\w+)\]\s*(?:\[\w+:\d+\])?\s*(.*)$")
 _ROW = re.compile(r"^\|\s*([\d/]*)\s*\|(?:[^|]*\|)??\s*(.*?)\s*\|$")
@@ -24,13 +25,6 @@ _BOOT = re.compile(
 # /tmp or in shared memory, and memory that has no file, such as /memfd:, /SYSV00000000, /dev/zero and /i915.
 _INSTALLED = re.compile(r"(/(?:usr|opt|lib\w*|s?bin)/.*[^/]) \(deleted\)")
 _XE_GUC = re.compile(r"\bxe ([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): (.*\bGuC\b.*)")
-_V = r"\(?([1-9]\d*(?:\.\d+){1,3})\b\)?"
-# What the kernel, its debug files and tools write about the firmware: what it found, and what it wanted.
-_GUC_FOUND = re.compile(
-    rf"\bfound (?:release version )?{_V}|but only {_V} was found|unexpected version: {_V}|(?<!wanted release )"
-    rf"(?<!compatibility )\bversion:? {_V}"
-)
-_GUC_WANTED = re.compile(rf"\bwanted:? (?:release version )?{_V}|{_V} is recommended|unexpected version: \S+ != {_V}")
 _LIBRARY = re.compile(r"^\s+(\S+) \(([^)]*)\) => (\S+)$")
 
 
@@ -213,18 +207,6 @@ def memory(text: str) -> dict[str, int]:
     """/proc/meminfo in MiB."""
     rows = (line.split() for line in text.splitlines())
     return {row[0].rstrip(":"): int(row[1]) // 1024 for row in rows if len(row) == 3 and row[2] == "kB"}
-
-
-def guc_of(text: str) -> tuple[str, str]:
-    """(found, wanted) of the GuC firmware in a debug file or in lines about one card; empty where they do not say.
-
-    xe writes `found release version 70.65.0`, i915 `version: wanted 70.5.1, found 70.5.1`.
-    """
-    found, wanted = (
-        ["", *(group for match in pattern.finditer(text) for group in match.groups() if group)][-1]
-        for pattern in (_GUC_FOUND, _GUC_WANTED)
-    )
-    return found, wanted
 
 
 def _guc_by_card(text: str) -> dict[str, tuple[str, str]]:

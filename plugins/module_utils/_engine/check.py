@@ -285,7 +285,9 @@ def _fitting(name: str, profile: Mapping[str, Any], memory: float) -> Fitting:
             return _unknown(f"{name}: no weights in {next(path for path, size in sizes.items() if not size)}")
         settings = profile["engine"]["settings"]
         version, env = str(profile["engine"].get("version") or ""), profile["engine"].get("env") or {}
-        found = fit.estimate(config, settings, sum(sizes.values()), memory, version, env)
+        files = [Path(path) / "config.json" for path in beside if settings.get("speculative_config")]
+        drafting = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
+        found = fit.estimate(config, settings, sum(sizes.values()), memory, version, env, drafting)
     except (OSError, ValueError, TypeError, ArithmeticError) as error:
         return _unknown(f"{name}: {folder}/config.json cannot be used ({error})")
     except KeyError as error:

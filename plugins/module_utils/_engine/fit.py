@@ -11,7 +11,7 @@ What vLLM reports as the size of its KV cache is the number of such requests tim
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,6 +145,7 @@ def estimate(
     card_gib: float = CARD_GIB,
     version: str = "",
     env: Mapping[str, str] | None = None,
+    draft_models: Sequence[Mapping[str, Any]] = (),
 ) -> Fit:
     """Return the estimate for a model on cards of ``card_gib`` GiB.
 
@@ -153,6 +154,7 @@ def estimate(
     :param weights_bytes: size of its weight files.
     :param version: the engine's release.
     :param env: the engine's variables.
+    :param draft_models: config.json of the models beside it that draft for it.
     :raises KeyError: for a key that config.json lacks.
     """
     tensor = int(settings.get("tensor_parallel_size") or 1)
@@ -170,17 +172,32 @@ def estimate(
     share = float(settings.get("gpu_memory_utilization") or default_share(version))
     overhead = OVERHEAD_GIB + (_DRAFTING_GIB if drafts else 0.0)
     kv_gib = given / GIB if given else card_gib * share - weights - overhead
-    contexts = max(0, math.floor(kv_gib * GIB / size)) / taken
+    context = taken * size + sum(_of_draft_model(one, settings, kv_bytes, batched) for one in draft_models)
+    contexts = max(0, math.floor(kv_gib * GIB / size)) / taken * (taken * size / context)
     graphs = _graphs(settings, version, env or {})
     held = weights + max(0.0, kv_gib) + overhead + graphs
     beyond = held - card_gib if kv_gib > 0 else 0.0
     return Fit(
-        weights, kv_gib, taken * size / GIB, int(contexts * length), contexts, held, graphs, beyond, overhead, card_gib
+        weights, kv_gib, context / GIB, int(contexts * length), contexts, held, graphs, beyond, overhead, card_gib
     )
 
 
+def _of_draft_model(config: Mapping[str, Any], settings: Mapping[str, Any], kv_bytes: int, batched: int) -> int:
+    """Return the bytes that a request of full length takes on one card in the cache of a draft model.
+
+    vLLM keeps each of its layers for every token, as it does those of the model itself. Blocks that are padded to the
+    size of the model's own, as in hybrid models, take more. Nothing is counted for a config.json without these figures.
+    """
+    if not {"num_hidden_layers", "num_attention_heads"} <= {*(config.get("text_config") or config)}:
+        return 0
+    speculation, length = settings.get("speculative_config") or {}, int(settings["max_model_len"])
+    spread = int(speculation.get("draft_tensor_parallel_size") or settings.get("tensor_parallel_size") or 1)
+    layers = layers_of(config, spread, kv_bytes)
+    return layers.per_token * (layers.full * length + layers.sliding * min(layers.window - 1 + batched, length))
+
+
 def _drafts(settings: Mapping[str, Any]) -> int:
-    """Return how many tokens a head of the model's own proposes. The cache of a draft model is not estimated."""
+    """Return how many tokens a head of the model's own proposes."""
     speculation = settings.get("speculative_config") or {}
     mtp = str(speculation.get("method") or "").endswith("mtp")
     return int(speculation.get("num_speculative_tokens") or 0) if mtp else 0

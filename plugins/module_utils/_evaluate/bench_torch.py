@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Memory, products, copies and collectives with a stack's own torch. That stack's Python runs this file alone.
 
-``bench_torch.py memory|gemm|copy|collectives DEVICE CARDS`` where DEVICE is cpu or xpu. The last line of the standard
-output is ``{"measures": {id: GB/s or TFLOP/s}}`` or ``{"error": text}``. On a processor everything is smaller.
+``bench_torch.py memory|gemm|copy|collectives|peer_access DEVICE CARDS`` where DEVICE is cpu or xpu. The last line of
+the standard output is ``{"measures": {id: GB/s or TFLOP/s}}`` or ``{"error": text}``. On a processor everything is
+smaller.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ MIB = 1024 * 1024
 # Bytes of one memory buffer and of a collective, edge of a product, rounds.
 SIZES = {"cpu": (256 * MIB, 16 * MIB, 1024, 5), "xpu": (1024 * MIB, 128 * MIB, 8192, 20)}
 COLLECTIVES = ("allreduce", "allgather", "alltoall")
+# oneCCL has other ways for small messages, such as those of one token, than for large ones.
+PEER_SIZES = (16 * 1024, MIB, 128 * MIB)
 
 
 def best(action: Callable[[], Any], finish: Callable[[], Any], rounds: int) -> float:
@@ -102,53 +105,73 @@ def reduced(dist: Any, mine: Any, result: Any) -> None:
     dist.all_reduce(result)
 
 
-def one_rank(rank: int, ranks: int, device: str, meeting: str, out: str) -> None:
+def one_rank(rank: int, ranks: int, device: str, meeting: str, out: str, sizes: dict[str, int]) -> None:
     import torch
     import torch.distributed as dist
 
-    _size, size, _edge, rounds = SIZES[device]
+    rounds = SIZES[device][-1]
     place = f"xpu:{rank}" if device == "xpu" else "cpu"
     if device == "xpu":
         torch.xpu.set_device(rank)
     backend = "xccl" if device == "xpu" else "gloo"
     dist.init_process_group(backend, init_method=f"file://{meeting}", rank=rank, world_size=ranks)
     dtype = torch.float16 if device == "xpu" else torch.float32
-    count = size // torch.empty(0, dtype=dtype).element_size()
     finish, found = waiter(torch, device), {}
-    for collective in COLLECTIVES:
-        part = count // ranks
-        mine = torch.full((count,), float(rank + 1), dtype=dtype, device=place)
-        result = torch.empty(count, dtype=dtype, device=place)
-        if collective == "allreduce":
-            action: Callable[[], Any] = partial(reduced, dist, mine, result)
-            right, factor = ranks * (ranks + 1) / 2, 2.0
-        elif collective == "allgather":
-            action = partial(dist.all_gather_into_tensor, result, mine[:part].contiguous())
-            right, factor = float(ranks), 1.0
-        else:
-            action = partial(dist.all_to_all_single, result, mine)
-            right, factor = float(ranks), 1.0
-        dist.barrier()
-        seconds = best(action, finish, rounds)
-        if float(result[ranks * part - 1]) != right:
-            raise ValueError(f"{collective} of rank {rank} gives {float(result[-1])} instead of {right}")
-        found[f"collectives.{collective}"] = size / seconds * factor * (ranks - 1) / ranks / 1e9
+    for name, size in sizes.items():
+        part = size // torch.empty(0, dtype=dtype).element_size() // ranks
+        # Small integers, which both types hold exactly: data in a wrong place is found, and data that did not arrive.
+        pattern = torch.arange(part * ranks, dtype=torch.int32, device=place).remainder_(7).to(dtype)
+        mine = pattern + (rank + 1)
+        for collective in COLLECTIVES:
+            result = torch.empty_like(mine)
+            if collective == "allreduce":
+                action: Callable[[], Any] = partial(reduced, dist, mine, result)
+                right, factor = pattern * ranks + ranks * (ranks + 1) // 2, 2.0
+            elif collective == "allgather":
+                action = partial(dist.all_gather_into_tensor, result, mine[:part].contiguous())
+                right, factor = torch.cat([pattern[:part] + other + 1 for other in range(ranks)]), 1.0
+            else:
+                action = partial(dist.all_to_all_single, result, mine)
+                own = pattern[rank * part : (rank + 1) * part]
+                right, factor = torch.cat([own + other + 1 for other in range(ranks)]), 1.0
+            dist.barrier()
+            seconds = best(action, finish, rounds)
+            result.zero_()  # what an earlier round left is no result
+            action()
+            finish()
+            if not torch.equal(result, right):
+                wrong = int((result != right).sum())
+                raise ValueError(
+                    f"{collective} of {size} bytes: {wrong} of {part * ranks} values of rank {rank} are wrong"
+                )
+            found[name.format(collective)] = size / seconds * factor * (ranks - 1) / ranks / 1e9
     dist.destroy_process_group()
     if rank == 0:
         with open(out, "w", encoding="utf-8") as stream:
             json.dump(found, stream)
 
 
-def collectives(torch: Any, device: str, cards: int) -> dict[str, float]:
-    """Measure the bus bandwidth of collectives among all cards, or two processes; every rank checks its result."""
+def among_all(torch: Any, device: str, cards: int, sizes: dict[str, int]) -> dict[str, float]:
+    """Measure the bus bandwidth of collectives among all cards, or two processes; every rank checks its results.
+
+    :param sizes: bytes of each measure, by its name with a place for the collective.
+    """
     ranks = cards if device == "xpu" else 2
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "out.json")
-        arguments = (ranks, device, os.path.join(folder, "meeting"), out)
+        arguments = (ranks, device, os.path.join(folder, "meeting"), out, sizes)
         torch.multiprocessing.spawn(one_rank, args=arguments, nprocs=ranks, join=True)
         with open(out, encoding="utf-8") as stream:
             found: dict[str, float] = json.load(stream)
     return found
+
+
+def collectives(torch: Any, device: str, cards: int) -> dict[str, float]:
+    return among_all(torch, device, cards, {"collectives.{}": SIZES[device][1]})
+
+
+def peer_access(torch: Any, device: str, cards: int) -> dict[str, float]:
+    return among_all(torch, device, cards, {f"peer_access.{{}}.{size // 1024}KiB": size for size in PEER_SIZES})
 
 
 def main() -> int:
@@ -158,7 +181,7 @@ def main() -> int:
 
         if device == "xpu" and torch.xpu.device_count() < cards:
             raise ValueError(f"torch sees {torch.xpu.device_count()} of {cards} cards: see doctor.yml")
-        actions = {"memory": memory, "gemm": gemm, "copy": copy, "collectives": collectives}
+        actions = {function.__name__: function for function in (memory, gemm, copy, collectives, peer_access)}
         answer: dict[str, Any] = {"measures": actions[what](torch, device, cards)}
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]

@@ -12,7 +12,10 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from .. import _files
+from .._slot.kinds import kernel
 from .plan import Bench
 
 _ASK_LIMIT_S = 30.0
@@ -91,6 +94,35 @@ def variables(file: str) -> dict[str, str]:
         return {}
     pairs = [line.split("=", 1) for line in lines if "=" in line and not line.startswith(("#", ";"))]
     return {name: value.strip("\"'") for name, value in pairs}
+
+
+def card_faults(since: float) -> list[str]:
+    """Return the faults of cards that the kernel reported since this time, in seconds of the epoch.
+
+    A log that can't be read is one, because nothing then says that there was none.
+    """
+    argv = ["journalctl", "--dmesg", "--output=short-iso", "--no-pager", "--quiet", f"--since=@{int(since)}"]
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ASK_LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return [f"the kernel's log can't be read: {error}"]
+    if done.returncode != 0:
+        return [f"the kernel's log can't be read: {done.stderr.strip()[-_LAST:]}"]
+    return [f"the kernel reports: {fault.line}" for fault in kernel.card_faults(done.stdout.splitlines())]
+
+
+def save(file: Path, text: str) -> None:
+    """Save a result for the guard of a switch."""
+    file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    _files.replace(file, text.encode(), 0o644)
 
 
 def run(bench: Bench, limit_s: float, environment: Mapping[str, str]) -> tuple[str, str]:

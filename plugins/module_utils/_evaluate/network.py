@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import _files, _transient
+from .. import _transient
 from .._slot.host.processes import listeners
 from .._slot.model.network import Link, links_text, parse_links
 from .._slot.model.nodes import Group, Node
 from . import parse
-from .host import EvaluateError
+from .host import EvaluateError, save
 from .plan import Bench, prefixed
 
 SERVER, CLIENT = "b70-evaluate-server.service", "b70-evaluate-client.service"
@@ -104,8 +104,7 @@ def links_of(group: Group, rows: Sequence[Mapping[str, Any]], at: str) -> dict[s
 def remember(file: Path, links: Mapping[str, Link]) -> None:
     """Save these links beside those measured before. The guard of a switch reads them."""
     before = parse_links(file.read_text(encoding="utf-8") if file.exists() else None)
-    file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    _files.replace(file, links_text({**before, **links}).encode(), 0o644)
+    save(file, links_text({**before, **links}))
 
 
 def listen(group: Group, node: Node, iperf3: str) -> None:

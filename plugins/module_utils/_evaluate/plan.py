@@ -9,11 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._slot.model import peer_access
 from . import parse
 
-GROUPS = ("network", "memory", "p2p", "collectives", "gemm")
+GROUPS = ("network", "memory", "p2p", "collectives", "gemm", peer_access.GROUP)
+ON_REQUEST = (peer_access.GROUP,)  # hosts lost their cards by it
 # Without these ze_peak measures compression instead of memory.
 UNCOMPRESSED = {"NEOReadDebugKeys": "1", "RenderCompressedBuffersEnabled": "0"}
+_ACTIONS = {"p2p": "copy"}  # of the script for torch, where they are not named like the group
 _CCL_SIZE = 64 * 1024 * 1024  # elements of two bytes: 128 MiB
 
 
@@ -38,13 +41,17 @@ class Bench:
 
 @dataclass(frozen=True)
 class Host:
-    """What the host has. tools: name to path; python: of a stack with torch for ``device``; script: bench_torch.py."""
+    """What the host has.
+
+    tools: name to path; python: of a stack with torch for ``device``; script: bench_torch.py; serves: an engine runs.
+    """
 
     cards: int
     tools: Mapping[str, str]
     python: str
     device: str
     script: str
+    serves: bool = False
 
 
 def unit_of(name: str) -> str:
@@ -56,13 +63,15 @@ def unit_of(name: str) -> str:
 def plan(host: Host, only: Sequence[str] = (), skip: Sequence[str] = (), network: Sequence[Bench] = ()) -> list[Bench]:
     """Return every benchmark: those of the network first, then the vendor's tools, then torch.
 
-    Those that can't run carry the reason. Raise ValueError if a group is unknown.
+    Those of ON_REQUEST are left out unless ``only`` names them. Those that can't run carry the reason. Raise ValueError
+    if a group is unknown.
     """
     unknown = sorted({*only, *skip} - {*GROUPS})
     if unknown:
         raise ValueError(f"there is no group {', '.join(unknown)}; there are {', '.join(GROUPS)}")
     benches = [*network, *_vendor(host), *_torch(host)]
-    return [bench for bench in benches if (not only or bench.group in only) and bench.group not in skip]
+    wanted = {*(only or (group for group in GROUPS if group not in ON_REQUEST))} - {*skip}
+    return [bench for bench in benches if bench.group in wanted]
 
 
 def concerning(benches: Sequence[Bench], reference: Mapping[str, float]) -> dict[str, float]:
@@ -131,16 +140,18 @@ def _vendor(host: Host) -> list[Bench]:
 def _torch(host: Host) -> list[Bench]:
     lacks = "" if host.python else "no installed stack has a torch for this host: site.yml --tags stack"
     found = []
-    for group, what in (("memory", "memory"), ("gemm", "gemm"), ("p2p", "copy"), ("collectives", "collectives")):
-        many = group in ("p2p", "collectives") and host.device == "xpu" and host.cards < 2
-        here = "needs two cards" if many or (what == "copy" and host.device != "xpu") else ""
+    for group in ("memory", "gemm", "p2p", "collectives", peer_access.GROUP):
+        cards = {"p2p": 2, peer_access.GROUP: 2, "collectives": 2 if host.device == "xpu" else 0}.get(group, 0)
+        served = host.serves and group in ON_REQUEST
+        here = "needs two cards" if host.cards < cards else "may cost the cards that an engine uses" if served else ""
         found.append(
             Bench(
                 id=f"{group}.torch",
                 group=group,
                 tool=f"torch ({host.device})",
-                argv=(host.python, host.script, what, host.device, str(host.cards)),
+                argv=(host.python, host.script, _ACTIONS.get(group, group), host.device, str(host.cards)),
                 read=parse.torch,
+                environment=peer_access.VARIABLES if group == peer_access.GROUP else {},
                 reason=lacks or here,
             )
         )

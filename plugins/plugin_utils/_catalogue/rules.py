@@ -4,7 +4,8 @@
 """The rules: combinations that are known to fail. They are data: of a stack's manifest, and of one file for all stacks.
 
 A rule over the version of the compute runtime is judged here where the stack brings one. For a stack that uses the
-host's driver it is left for the host: see :func:`left_for_host`.
+host's driver it is left for the host: see :func:`left_for_host`. So is one that a proof on the host lifts: see
+:func:`left_for_proof`.
 """
 
 from __future__ import annotations
@@ -142,10 +143,25 @@ def left_for_host(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> li
     ]
 
 
+def _can_be_proven(rule: Mapping[str, Any], manifest: Mapping[str, Any]) -> bool:
+    """Return whether a host can prove that a rule does not hold there: evaluate.yml measures with the host's driver."""
+    return "unless_proven" in rule and manifest.get("device") == "xpu" and "image" not in manifest
+
+
+def left_for_proof(profile: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a host must have proven before it serves a profile, by the name of the proof, with the rule."""
+    taken = profile.get("accepts_rules") or []
+    return {
+        rule["unless_proven"]: in_words(rule)
+        for rule in broken(profile, manifest)
+        if rule["id"] not in taken and _can_be_proven(rule, manifest)
+    }
+
+
 def rule_faults(
     profile: Mapping[str, Any], manifest: Mapping[str, Any], stacks: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Fault]:
-    """Yield a fault for each rule that a profile breaks without accepting it, or accepts without breaking it."""
+    """Yield a fault for each rule that a profile breaks without accepting it, or that it accepts and no stack has."""
     accepted = profile.get("accepts_rules") or []
     known = {rule["id"] for stack in stacks.values() for rule in stack.get("rules") or []}
     known |= {rule["id"] for rule in common()}
@@ -154,7 +170,7 @@ def rule_faults(
             hint = did_you_mean(name, known) or f" (there are {', '.join(sorted(known)) or 'none'})"
             yield f"accepts_rules[{index}]", f'no stack has a rule "{name}"{hint}'
     for rule in broken(profile, manifest):
-        if rule["id"] in accepted:
+        if rule["id"] in accepted or _can_be_proven(rule, manifest):
             continue
         written = [path for when in rule["when"] for path in _written(profile, when, rule["when"][when])]
         path = written[-1] if written else "stack"

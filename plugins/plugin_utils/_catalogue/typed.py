@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of_engine
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import peer_access
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.card_memory import WITHOUT_MIRROR
 
 _NEWEST = (999,)
@@ -23,7 +24,7 @@ WITHOUT_PEER_ACCESS = {
     **{f"CCL_SYCL_{name}_SIMPLE_THRESHOLD": "4294967296" for name in ("ALLGATHERV", "ALLREDUCE", "REDUCE_SCATTER")},
     "CCL_SYCL_ALLTOALL_TMP_BUF": "1",
 }
-_MEMORY = {"p2p": {"CCL_TOPO_P2P_ACCESS": "1"}, "usm": {"CCL_TOPO_P2P_ACCESS": "0", **WITHOUT_PEER_ACCESS}}
+_MEMORY = {"p2p": peer_access.VARIABLES, "usm": {"CCL_TOPO_P2P_ACCESS": "0", **WITHOUT_PEER_ACCESS}}
 # Variables that only a key of the profile sets, with that key.
 DERIVED_ENV = {
     "ONEAPI_DEVICE_SELECTOR": "engine.devices",

@@ -12,6 +12,7 @@ from typing import Any
 
 from .._catalogue.checking import PLACEHOLDERS
 from .._catalogue.engines import table_of
+from .._catalogue.rules import left_for_proof
 from .._catalogue.typed import expanded, of_first_engine
 from .engine import engine_argv, engine_environment
 from .launch import launch_of
@@ -38,6 +39,10 @@ def explain(profile: Mapping[str, Any], manifest: Mapping[str, Any], site: Mappi
         f"breaks the rule {rule['id']} of the stack on purpose: {rule['reason']} ({rule['source']})"
         f"  <- {_file(files, 'accepts_rules')}"
         for rule in profile["accepted_rules"]
+    ]
+    lines += [
+        f"is served only on a host that has proven {proof} (playbooks/evaluate.yml): {rule}"
+        for proof, rule in left_for_proof(profile, manifest).items()
     ]
     places = {name: f"@{name}@" for name in (*PLACEHOLDERS, "relay_dir", "relay_bind")}
     places["model_file"] = f"@model_path@/{profile['model']['file'] or ''}"

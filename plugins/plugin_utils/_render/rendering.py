@@ -26,7 +26,7 @@ from .._catalogue.checking import PER_CARD
 from .._catalogue.images import runtime_of
 from .._catalogue.places import COMPANIONS, companion_paths, directory_of, weights_path
 from .._catalogue.problems import did_you_mean
-from .._catalogue.rules import left_for_host
+from .._catalogue.rules import left_for_host, left_for_proof
 from .._catalogue.secrets import place_of
 from .._catalogue.stacks import canonical, stack_id
 from .._catalogue.typed import expanded, numa_directives
@@ -418,6 +418,7 @@ def resolve(
         "cards": profile["cards"],
         **({} if watts is None else {"power_cap_w": watts}),
         **({"runtimes": runtimes} if (runtimes := _runtimes(profile, manifest)) else {}),
+        **left_for_proof(profile, manifest),
         **({"node": {"rank": node.rank, "count": profile["nodes"]}} if node else {}),
         "model": {
             "hf_repo": profile["model"]["hf_repo"],

@@ -17,10 +17,12 @@ from ..caches import DPKG_STATUS, RUNTIME, runtime
 from ..decide.machine import Kind, Plan, Seen
 from ..kinds.kind import Weights
 from ..kinds.table import kind_of
+from ..model.peer_access import MEASURE, Place, parse_proof, unproven
 from ..model.profile import Profile
 from ..model.slot_file import read_slot_file
 from ..words.card_memory import numbers
 from ..words.effects import PODMAN, Effects
+from ..words.firmware import guc_version
 from ..words.types import Layout, Mode, Request, SlotFault, UnitState
 from . import memory, node_link, strangers
 from .observe import wanted_elsewhere
@@ -132,9 +134,7 @@ def check_mounts(fx: Effects, profile: Profile) -> None:
 
 def check_runtime(fx: Effects, profile: Profile) -> None:
     """The host's compute runtime is none that is known to fail with the profile. An unknown one is not judged."""
-    version = ""
-    with contextlib.suppress(OSError):
-        version = runtime(fx.files.read(PurePosixPath(DPKG_STATUS)))
+    version = runtime(_seen(fx, PurePosixPath(DPKG_STATUS)))
     if not version:
         return
     if numbers(version) < numbers(profile.runtimes.least):
@@ -146,6 +146,32 @@ def check_runtime(fx: Effects, profile: Profile) -> None:
     for one in profile.runtimes.refused:
         if re.search(one.matches, version):
             raise SlotFault(f"profile {profile.name} on compute runtime {version} of this host: {one.reason}")
+
+
+def _seen(fx: Effects, path: PurePosixPath) -> str | None:
+    with contextlib.suppress(OSError):
+        return fx.files.read(path)
+    return None
+
+
+def unproven_peers(fx: Effects, layout: Layout, profile: Profile) -> str:
+    """Why the profile's cards may not open each other's memory: nothing proves that it works with them, the driver and
+    the firmware of now. Empty if it is proven, not used, or accepted."""
+    if not profile.peer_access:
+        return ""
+    debug, cards = PurePosixPath("/sys/kernel/debug/dri"), {}
+    for node, address in strangers.addresses_of(fx, profile).items():
+        names = (address, *fx.files.names(PurePosixPath("/sys/bus/pci/devices", address, "drm"))) if address else ()
+        cards[address or node] = guc_version(lambda path: _seen(fx, debug / path), names)[0]
+    kernel = (_seen(fx, PurePosixPath("/proc/sys/kernel/osrelease")) or "").strip()
+    now = Place(cards, kernel, runtime(_seen(fx, PurePosixPath(DPKG_STATUS))))
+    why = unproven(parse_proof(_seen(fx, layout.peer_access_file)), now)
+    if not why:
+        return ""
+    return (
+        f"profile {profile.name} has direct access between cards, which {why}. Stop the slot (b70ctl stop) and run "
+        f"{MEASURE}, which may cost the cards until a reboot. {profile.peer_access}"
+    )
 
 
 def _check_image(fx: Effects, profile: Profile, recorded: Mapping[str, Any]) -> None:
@@ -309,6 +335,8 @@ def for_part(fx: Effects, layout: Layout, profile: Profile) -> str:
         strangers.check_cards(fx, profile, [unit.name for unit in fx.units.running(layout.unit_prefix)])
         check_power(fx, profile)
         check_runtime(fx, profile)
+        if unproven_access := unproven_peers(fx, layout, profile):
+            return unproven_access
         memory.check(fx, profile)
         _check_room(fx, [(layout.slot_run_dir, NEED_RUN_BYTES), *_for_cache(profile)])
         check_interface(fx, layout)
@@ -360,8 +388,12 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
         unmeasured = node_link.check_group(fx, layout, profile)
     check_space(fx, layout, profile, plan, seen)
     check_cards(fx, layout, profile)
+    unproven_access = unproven_peers(fx, layout, profile)
     if plan.kind is Kind.SWITCH:
         check_power(fx, profile)
+        # What runs already, such as after a boot with another kernel, goes on, with a warning.
+        if unproven_access:
+            raise SlotFault(unproven_access)
     ours = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running]
     check_port(fx, profile, ours)
     if plan.kind is Kind.SWITCH and request.mode is Mode.SWITCH:
@@ -371,4 +403,4 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
     broken = [
         f"profile {profile.name} breaks a rule of its stack on purpose: {rule}" for rule in profile.accepted_rules
     ]
-    return [*([warning] if warning else []), *unmeasured, *broken]
+    return [*(text for text in (warning, unproven_access) if text), *unmeasured, *broken]

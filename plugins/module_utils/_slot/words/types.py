@@ -433,6 +433,11 @@ class Layout:
         return self.state_dir / "network.json"
 
     @property
+    def peer_access_file(self) -> PurePosixPath:
+        """What evaluate.yml proved of direct access between cards."""
+        return self.state_dir / "peer-access.json"
+
+    @property
     def quarantine_file(self) -> PurePosixPath:
         """One file for the host: a card that was lost is lost for every slot."""
         return self.state_dir / "quarantine.json"

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor import parse
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.firmware import guc_of
 from unit.plugins.module_utils._doctor.hosts import captured
 
 
@@ -93,7 +94,7 @@ def test_the_model_in_the_name_of_a_device(name, model):
     ],
 )
 def test_the_firmware_that_was_found_and_wanted(text, found, wanted):
-    assert parse.guc_of(text) == (found, wanted)
+    assert guc_of(text) == (found, wanted)
 
 
 def test_the_kernels_log_says_what_it_wanted_for_each_card():

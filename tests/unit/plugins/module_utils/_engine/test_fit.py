@@ -382,6 +382,53 @@ def test_a_host_reads_config_and_weights(tmp_path):
     assert "10.2 GiB of weights" in check.fitting("m", profile).text
 
 
+# A draft for MiniMax. A public report has 10 KiB for each token on each of two cards, in 16 bits (TensorRT-LLM 16005).
+DFLASH = {
+    "num_hidden_layers": 5,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "hidden_size": 2560,
+}
+DRAFTED: dict[str, Any] = {
+    "max_model_len": 32768,
+    "tensor_parallel_size": 2,
+    "speculative_config": {"method": "dflash", "model": "@draft_path@", "num_speculative_tokens": 7},
+}
+
+
+def test_a_draft_model_has_a_cache_of_its_own():
+    alone = fit.estimate(CONFIGS["minimax"], DRAFTED, 20 * GIB)
+    drafted = fit.estimate(CONFIGS["minimax"], DRAFTED, 20 * GIB, draft_models=[DFLASH])
+    assert (drafted.context_gib - alone.context_gib) * GIB == pytest.approx(10 * 1024 * 32768)
+    assert drafted.contexts == pytest.approx(alone.contexts * alone.context_gib / drafted.context_gib)
+    assert (drafted.kv_gib, drafted.held_gib) == (alone.kv_gib, alone.held_gib)
+    whole = {**DRAFTED, "speculative_config": {**DRAFTED["speculative_config"], "draft_tensor_parallel_size": 1}}
+    doubled = fit.estimate(CONFIGS["minimax"], whole, 20 * GIB, draft_models=[DFLASH])
+    assert (doubled.context_gib - alone.context_gib) * GIB == pytest.approx(20 * 1024 * 32768)
+    # Of windows only so much is kept, and another form of config.json counts nothing.
+    slid = {**DFLASH, "layer_types": ["sliding_attention"] * 4 + ["full_attention"], "sliding_window": 2048}
+    window = fit.estimate(CONFIGS["minimax"], DRAFTED, 20 * GIB, draft_models=[slid])
+    assert (window.context_gib - alone.context_gib) * GIB == pytest.approx(2048 * (32768 + 4 * (2047 + 8192)))
+    assert fit.estimate(CONFIGS["minimax"], DRAFTED, 20 * GIB, draft_models=[{"transformer_layer_config": {}}]) == alone
+
+
+def test_a_host_reads_the_config_of_a_draft_model(tmp_path):
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    for folder, config in ((tmp_path, CONFIGS["minimax"]), (draft, DFLASH)):
+        (folder / "config.json").write_text(json.dumps(config))
+        with (folder / "model.safetensors").open("wb") as file:
+            file.truncate(10**9)
+    profile = resolved(tmp_path)
+    profile["model"]["companions"] = [str(draft)]
+    profile["engine"]["settings"] |= DRAFTED
+    wanted = fit.estimate(CONFIGS["minimax"], profile["engine"]["settings"], 2 * 10**9, draft_models=[DFLASH])
+    assert f"one context of 32768 tokens takes {wanted.context_gib:.2f} GiB" in check.fitting("m", profile).text
+    profile["engine"]["settings"].pop("speculative_config")
+    assert f"takes {wanted.context_gib:.2f} GiB" not in check.fitting("m", profile).text
+
+
 def test_an_engine_over_several_nodes_has_the_cards_of_all(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS["minimax"]))
     with (tmp_path / "model.safetensors").open("wb") as file:

@@ -13,7 +13,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import schema
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.rules import common
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.rules import common, left_for_proof
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.schema import faults
 from unit.shipped import STACKS, load_inline
 
@@ -131,11 +131,13 @@ def that_breaks(stack: str, rule: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refusals(profile: dict[str, Any]) -> set[str]:
+    """Return what refuses a profile: the catalogue, or else a host without the proof that it asks for."""
     try:
-        load_inline({"x": profile}, stacks=ALL)
+        loaded = load_inline({"x": profile}, stacks=ALL)["x"]
     except CatalogueError as error:
         return {str(problem) for problem in error.problems}
-    return set()
+    left = left_for_proof(loaded, ALL[profile["stack"]])
+    return {f'breaks the rule "{name.replace("_", "-")}" of the stack' for name in left}
 
 
 @pytest.mark.parametrize(("stack", "identity"), list(rules()))

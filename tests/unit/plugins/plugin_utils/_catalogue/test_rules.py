@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.rules import broken, common
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.rules import broken, common, left_for_proof
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks, stack_id
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.explain import explain
 from unit.shipped import load_inline
@@ -362,6 +362,28 @@ CALM = {"compilation_config": {"cudagraph_mode": "NONE"}}
 def test_shipped_stacks_refuse_what_is_known_to_be_bad(stack_name: str, more: dict[str, Any], ids: list[str]) -> None:
     made = {"name": "p", "cards": 4, "model": more.pop("model", {}), "engine": more}
     assert [rule["id"] for rule in broken(made, SHIPPED_STACKS[stack_name])] == ids
+
+
+PEERS: dict[str, Any] = {
+    **BASE,
+    "engine": {"settings": {**CALM, **BASE["engine"]["settings"]}, "collectives": {"memory": "p2p"}},
+}
+
+
+def test_direct_access_between_cards_is_left_to_the_proof_of_a_host_that_brings_the_driver() -> None:
+    wheels = {**PEERS, "stack": "xpu"}
+    loaded = load_inline({"x": wheels}, stacks=SHIPPED_STACKS)["x"]
+    (words,) = left_for_proof(loaded, SHIPPED_STACKS["xpu"]).values()
+    assert "lost them at the first all-reduce" in words
+    assert words.endswith("Whoever serves it all the same writes accepts_rules: [peer-access]")
+    told = "is served only on a host that has proven peer_access (playbooks/evaluate.yml): "
+    assert f"{told}{words}" in explain(loaded, SHIPPED_STACKS["xpu"], {})
+    taken = load_inline({"x": {**wheels, "accepts_rules": ["peer-access"]}}, stacks=SHIPPED_STACKS)["x"]
+    assert [rule["id"] for rule in taken["accepted_rules"]] == ["peer-access"]
+    assert left_for_proof(taken, SHIPPED_STACKS["xpu"]) == {}
+    # The benchmark runs with the driver of the host, and an image brings another one.
+    (refusal,) = refused(SHIPPED_STACKS, {**PEERS, "stack": "llm-scaler-0.26.0-b1"})
+    assert 'breaks the rule "peer-access" of the stack llm-scaler-0.26.0-b1' in refusal
 
 
 def rules_of(manifest: dict[str, Any]) -> set[str]:

@@ -173,6 +173,19 @@ def resolved_path(profile) -> str:
     return path
 
 
+@pytest.mark.parametrize(("accepts", "asked"), [([], True), (["peer-access"], False)])
+def test_direct_access_between_cards_asks_the_host_for_its_proof(accepts, asked):
+    profile = copy.deepcopy(CATALOGUE[C8])
+    profile["engine"]["collectives"]["memory"] = "p2p"
+    profile["accepts_rules"] = [*profile["accepts_rules"], *accepts]
+    found = rendered({C8: profile})[f"{C8}.json"]
+    assert json.loads(found)["engine"]["env"]["CCL_TOPO_P2P_ACCESS"] == "1"
+    read = parse_profile(found, "x").peer_access
+    assert bool(read) is asked
+    assert not asked or "accepts_rules: [peer-access]" in read
+    assert "peer_access" not in resolved(C8)
+
+
 def test_the_fingerprint_is_the_same_wherever_things_are():
     elsewhere = dict.fromkeys(("models_dir", "stacks_dir", "cache_dir", "hf_home"), "/srv/x")
     assert resolved(C8)["fingerprint"] == resolved(C8, **elsewhere, backend_port=1, user="other")["fingerprint"]
