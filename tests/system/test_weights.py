@@ -262,7 +262,7 @@ def test_a_mirror_takes_the_hubs_place_and_must_have_the_same_revision(run: Oper
         "model_weights_dir": "/mnt/fast-ai/second",
     }
     unsigned = run(model_weights_models=SOURCE, **through)
-    assert "nothing proves what http://127.0.0.1:8099/tiny-a holds" in words_of(unsigned.output)
+    assert f"nothing proves what http://127.0.0.1:8099/tiny-a@{COMMIT} holds" in words_of(unsigned.output)
     through["model_weights_accept_unsigned"] = True
     other = {"tiny-a": {"hub": "lab/tiny-a", "revision": "f" * 40}}
     refused = run(model_weights_models=other, **through)
