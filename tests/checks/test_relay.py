@@ -54,7 +54,7 @@ def handler(remote: Remote) -> type[http.server.BaseHTTPRequestHandler]:
             if self.headers.get("Authorization") != f"Bearer {remote.key}":
                 self._answer(401, f"the key {self.headers.get('Authorization')} is wrong")
                 return
-            self._answer(200, json.dumps({"data": [{"id": "m"}]}))
+            self._answer(503 if self.path.endswith("/busy") else 200, json.dumps({"data": [{"id": "m"}]}))
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
@@ -202,7 +202,8 @@ def test_health_tells_that_a_remote_was_away_for_a_moment(programs: Path, tmp_pa
         with serving(Remote(port_there)):
             becomes(lambda: get(port, "/health")[0] == 200)
             before = get(port, "/health")[1]
-            assert get(port, "/v1/models")[0] == 200
+            # One that is too busy is there.
+            assert (get(port, "/v1/models")[0], get(port, "/v1/busy")[0]) == (200, 503)
             assert get(port, "/health")[1] == before
         # A client notices, before any check does.
         assert get(port, "/v1/models")[0] == 503

@@ -124,6 +124,7 @@ def configuration(remote: Remote, bind: str, key: str, ca_file: str, *, resolve:
         raise ValueError(f"{BIND} is {bind!r}, wanted HOST:PORT")
     host = f"[{remote.host}]" if ":" in remote.host else remote.host
     bearer = _formatted(f"Bearer {key}")
+    gone = "{ status 502:504 } !{ var(txn.heard) -m bool }"
     asks = f"http-check send meth GET uri {remote.path}/models ver HTTP/1.1 hdr Host {remote.authority}"
     asks += f" hdr Authorization {bearer}" if key else ""
     server = f"server remote {host}:{remote.port} check inter 5s fastinter 1s downinter 2s rise 1 fall 2"
@@ -162,7 +163,7 @@ def configuration(remote: Remote, bind: str, key: str, ca_file: str, *, resolve:
         f"    bind {bind}",
         # How often it was away, so that somebody who looks now and then sees each time. A server counts as up before it
         # was asked for the first time.
-        "    http-after-response set-var(proc.away) var(proc.away,0),add(1) if { status 502:504 }",
+        f"    http-after-response set-var(proc.away) var(proc.away,0),add(1) if {gone}",
         *(
             f'    http-request return status 503 content-type text/plain string "away" if {{ path /health }} {away}'
             for away in ("!{ var(proc.answered) -m bool }", "{ nbsrv(remote) lt 1 }")
@@ -178,6 +179,8 @@ def configuration(remote: Remote, bind: str, key: str, ca_file: str, *, resolve:
         f"    {asks}",
         "    http-check expect status 200",
         "    http-check set-var(proc.answered) bool(true)",
+        # A remote that is too busy says so itself.
+        "    http-response set-var(txn.heard) bool(true)",
         *(f"    http-request del-header {name}" for name in ("authorization", "x-api-key", "cookie", "forwarded")),
         "    http-request del-header x-forwarded- -m beg",
         f"    http-request set-header Host {remote.authority}",

@@ -79,7 +79,7 @@ class Watched:
     reported: bool = False  # whether it was reported as wedged
     closed: bool = False  # because it was wedged; it stays closed until somebody verifies it
     silent: bool = False  # whether an engine elsewhere did not answer at the last look
-    health: str | None = None  # what the relay to it answered last: another text each time that it was away
+    health: str = ""  # the answer of the relay to it that led to a verification last
 
     @property
     def works(self) -> bool:
@@ -148,7 +148,7 @@ class Controller:
         self.wanted = bool(((front or {}).get("sentinel") or {}).get("verification_wanted_at"))
         for watched in self._open:
             self._sample(watched, front, settings)
-            self._await_remote(watched)
+            self._await_remote(watched, state)
         if self.fx.clock.monotonic() - self._kernel_at >= KERNEL_S:
             self._read_kernel_log(profile)
         self._heed_node(profile)
@@ -433,19 +433,23 @@ class Controller:
             if fault.lost:
                 self._lost[fault.card] = fault
 
-    def _await_remote(self, watched: Watched) -> None:
-        """An engine elsewhere may come back as another one, so it is verified again when it answers again."""
+    def _await_remote(self, watched: Watched, state: SlotState | None) -> None:
+        """Call for a verification of an engine elsewhere that was away since the last one: it may be another one now.
+
+        Its relay answers /health with another text each time that it was away, and the state has that of the last
+        verification.
+        """
         engine = watched.single.engine
         if not kind_of(engine.kind).remote:
             return
-        health = health_of(self.fx, engine.backend_url)
-        away = watched.silent or watched.health not in (None, health)
+        health, known = health_of(self.fx, engine.backend_url), () if state is None else state.engines
+        same = (part for part in known if part.get("invocation_id") == watched.unit.invocation_id)
         watched.silent = health is None
-        if health is not None:
-            watched.health = health
-            if away:
-                self.say(f"{watched.name} was away, and is verified again")
-                self.suspect, self._not_before = "it was away", float("-inf")
+        if health is None or health in (watched.health, next(same, {}).get("health")):
+            return
+        watched.health = health
+        self.say(f"{watched.name} was away, and is verified again")
+        self.suspect, self._not_before = "it was away", float("-inf")
 
     def _check_ports(self) -> None:
         """Close an engine that shares its port: the kernel gives a part of the connections to the other process."""

@@ -356,6 +356,7 @@ class _HealthLook:
         _engine, unit = current_engine(run)
         reply = run.fx.http.get(f"{engine.profile.engine.backend_url}/health", 5.0)
         if healthy(reply):
+            engine.health = reply.text
             self.healthy.append(engine)
             _warn(run, engine, unit)
             if engine.begun is not None:

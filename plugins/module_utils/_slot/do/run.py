@@ -53,6 +53,7 @@ class EngineRun:
     started_at: str = ""
     begun: float | None = None  # monotonic time of its start, if this run started it
     key: str = ""  # the name under which its load time is remembered
+    health: str = ""  # what /health answered before it was verified
 
 
 @dataclass(frozen=True)

@@ -314,6 +314,7 @@ def _engine_part(run: Run, engine: EngineRun) -> Mapping[str, Any] | None:
         "kind": engine.profile.engine.kind,
         "metrics": {"tokens": kind.metrics.tokens, "cache": kind.metrics.cache},
         "dialect": asdict(kind.dialect(engine.profile.engine.version or "")),
+        **({"health": engine.health} if kind.remote else {}),
     }
 
 

@@ -365,7 +365,7 @@ def test_an_idle_engine_is_verified_again():
 
 @pytest.mark.parametrize("seen", [True, False], ids=["gone at a look", "away between two looks"])
 def test_a_remote_engine_that_was_away_is_verified_again(seen):
-    away, told = [False], ["0"]
+    away, told = [False], [""]
     slot = watching(verify_every_s=0, kind="openai")
     get = slot.watch.fx.http.get
 
