@@ -90,7 +90,7 @@ def remove(directory: str, slots: Slots, wanted: Sequence[str], write: bool) -> 
     needed = slots.named(directory) | slots.used(directory)
     kept, removed = {}, {}
     for name in _candidates(directory):
-        model = _LEFT.fullmatch(name)[1] if name.startswith(".") else name  # type: ignore[index]
+        model = _model_of(name)
         asked = next((one for one in wanted if fnmatch.fnmatchcase(model, one)), None)
         if name.startswith(".") and job.running(os.path.join(directory, model)):
             kept[name] = "a download is under way"
@@ -118,6 +118,14 @@ def _remove(path: str) -> None:
     shutil.rmtree(gone)
 
 
+def _model_of(name: str) -> str:
+    """Return the model of a directory; empty for a hidden one that no download left."""
+    if not name.startswith("."):
+        return name
+    left = _LEFT.fullmatch(name)
+    return left[1] if left else ""
+
+
 def _candidates(directory: str) -> list[str]:
     if not os.path.isdir(directory):
         return []
@@ -126,7 +134,7 @@ def _candidates(directory: str) -> list[str]:
     return sorted(
         entry.name
         for entry in folders
-        if (_LEFT.fullmatch(entry.name) if entry.name.startswith(".") else os.path.exists(f"{entry.path}/{MANIFEST}"))
+        if _model_of(entry.name) and (entry.name.startswith(".") or os.path.exists(f"{entry.path}/{MANIFEST}"))
     )
 
 

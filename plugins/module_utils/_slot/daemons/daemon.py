@@ -423,7 +423,7 @@ class Controller:
         new = liveness.since_before(lines, self._kernel or ())
         if self._kernel is None or lines:
             self._kernel = lines
-        ours = set(self._cards(profile).values())
+        ours = set(strangers.addresses_of(self.fx, profile).values())
         for fault in card_faults(new):
             if fault.card not in ours and "" not in ours:
                 continue
@@ -465,10 +465,6 @@ class Controller:
             return None
         left = timedelta(seconds=max(0.0, self.step.at - self.fx.clock.monotonic()))
         return stamp(self.fx.clock.now() + left)
-
-    def _cards(self, profile: Profile) -> dict[str, str]:
-        """Return the PCI addresses of the profile's cards by their device files."""
-        return strangers.addresses_of(self.fx, profile)
 
     def _now(self) -> str:
         return stamp(self.fx.clock.now())
@@ -717,7 +713,7 @@ class Controller:
             self.say(f"clients can't be told why nothing is served: {error}")
 
     def _card_rows(self) -> tuple[Card, ...]:
-        nodes = {} if self.profile is None else self._cards(self.profile)
+        nodes = {} if self.profile is None else strangers.addresses_of(self.fx, self.profile)
         rows = {pci: Card(pci) for pci in (*nodes.values(), *self.faults) if pci}
         for card in self.fx.processes.card_memory(tuple(nodes)):
             rows[nodes[card.node]] = Card(nodes[card.node], card.used, card.total, card.ecc)

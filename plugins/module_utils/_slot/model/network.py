@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 
-from ..words.decode import decode
+from ..words.decode import decode_written
 
 SCHEMA = 1
 
@@ -65,13 +64,15 @@ class Link:
         return [f"{name}: {fault}" for name, fault in found.items() if fault]
 
 
+@dataclass(frozen=True)
+class _Links:
+    links: Mapping[str, Link]
+
+
 def parse_links(text: str | None) -> dict[str, Link]:
     """Return the links in the text of their file, by follower; an unreadable file counts as not measured."""
-    with suppress(ValueError, TypeError, KeyError):
-        data = json.loads(text or "")
-        if data["schema"] == SCHEMA:
-            return {name: decode(Link, row) for name, row in data["links"].items()}
-    return {}
+    found = decode_written(_Links, text, SCHEMA)
+    return {} if found is None else dict(found.links)
 
 
 def links_text(links: Mapping[str, Link]) -> str:

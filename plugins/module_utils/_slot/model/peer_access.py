@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 
-from ..words.decode import decode
+from ..words.decode import decode_written
 
 SCHEMA = 1
 GROUP = "peer_access"  # of benchmarks
@@ -42,16 +41,12 @@ class Proof:
 
 def parse_proof(text: str | None) -> Proof | None:
     """Return the verdict in the text of its file; an unreadable file counts as not measured."""
-    with suppress(ValueError, TypeError, KeyError):
-        data = json.loads(text or "")
-        if data["schema"] == SCHEMA:
-            return decode(Proof, data["proof"])
-    return None
+    return decode_written(Proof, text, SCHEMA)
 
 
 def proof_text(proof: Proof) -> str:
     """The text of its file."""
-    return json.dumps({"schema": SCHEMA, "proof": asdict(proof)}, indent=1)
+    return json.dumps({"schema": SCHEMA, **asdict(proof)}, indent=1)
 
 
 def unproven(proof: Proof | None, now: Place) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from ..kinds import kernel
 from ..kinds.symptoms import Match, diagnose
 from ..kinds.table import kind_of_engine
-from ..words.decode import decode
+from ..words.decode import decode_written
 from ..words.effects import Effects
 from ..words.types import Failure, Layout, SlotFault, UnitState
 from .state_file import SlotState, stamp
@@ -68,11 +68,7 @@ class Quarantine:
 
 def parse(text: str) -> Quarantine:
     """Return the record. One that can't be read stands for a quarantine of which nothing else is known."""
-    try:
-        data = json.loads(text)
-        return decode(Quarantine, data) if data["schema"] == SCHEMA else Quarantine()
-    except (ValueError, TypeError, KeyError):
-        return Quarantine()
+    return decode_written(Quarantine, text, SCHEMA) or Quarantine()
 
 
 def boot_id(fx: Effects) -> str:

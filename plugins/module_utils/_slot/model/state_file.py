@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..words.decode import ShapeError, decode
+from ..words.decode import ShapeError, decode_written
 from .profile import Profile, Routing
 
 SCHEMA = 1
@@ -88,11 +88,7 @@ class SlotState:
 
 def parse_state(text: str | None) -> SlotState | None:
     """Return the state in `text`; None if it is not one that this version can read."""
-    try:
-        data = json.loads(text or "null")
-        return decode(SlotState, data) if data["schema"] == SCHEMA else None
-    except (ValueError, TypeError, KeyError):
-        return None
+    return decode_written(SlotState, text, SCHEMA)
 
 
 def _is_replica(row: Mapping[str, Any]) -> bool:

@@ -38,6 +38,15 @@ def decode(kind: type[_T], data: Any) -> _T:
     return read(data, "")
 
 
+def decode_written(kind: type[_T], text: str | None, schema: int) -> _T | None:
+    """Return the document that a program of this collection wrote; None if it is none that this version can read."""
+    try:
+        data = json.loads(text or "null")
+        return decode(kind, data) if _member(data, "schema") == schema else None
+    except ValueError:
+        return None
+
+
 def decode_document(kind: type[_T], text: str, where: str, schema: int) -> _T:
     """Return what the role rendered to the file `where`. Raise SlotFault naming the file and the key."""
     again = "render it again with the role slot"
