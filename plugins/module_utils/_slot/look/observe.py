@@ -174,8 +174,8 @@ def same_rendering(
     file tells for the process that it was written for. Any other process (after a reboot, or a restart by systemd) must
     be younger than the rendering.
     """
-    if unit.active == "activating" and unit.sub == "start-pre":
-        # It waits for its turn to start.
+    if unit.active == "activating" and unit.sub in ("start-pre", "start"):
+        # It waits for its turn, or its process has not become the engine yet: its command line tells nothing.
         return not unit.needs_reload and text in (None, fx.files.read(layout.unit_dir / unit.name))
     if unit.main_pid and process_drift(fx, profile, unit) is not None:
         return False

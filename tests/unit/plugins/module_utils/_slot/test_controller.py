@@ -283,6 +283,19 @@ def test_an_engine_that_was_started_with_systemctl_is_never_served(slot):
     assert serves(slot)
 
 
+def test_an_engine_that_starts_is_awaited_and_verified_where_it_is(slot):
+    unit = slot.host.unit("a")
+    slot.host.effects().units.stop(A)
+    slot.host.mono += unit.stop_s
+    slot.host.tick()
+    # Somebody starts it again before the controller has seen it stopped, and systemd has not run its program yet.
+    slot.host.launch(unit)
+    unit.active, unit.sub, unit.cmdline, unit.turn_at = "activating", "start", ("(vllm)", "--system"), slot.host.mono + 9
+    started = unit.invocation
+    slot.until(lambda: serves(slot))
+    assert unit.invocation == started
+
+
 def test_there_is_always_a_state():
     slot = Controlled(host("a"))
     slot.look()
