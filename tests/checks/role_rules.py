@@ -250,14 +250,17 @@ def check_root_playbooks(root: Path) -> list[str]:
     return found
 
 
-OUR_HOSTS = r"\{\{ *b70_\w+ *\| *default\('b70_(?:hosts|control|load_balancers|monitoring)'\)"
+OUR_HOSTS = (
+    r"\{\{ (?P<checked>lookup\('arcpro\.b70\.target', )?b70_\w+"
+    r" \| default\('b70_(?:hosts|control|load_balancers|monitoring)'\)(?(checked)|.* if groups\[)"
+)
 # Empty where no play has made it.
-MADE_GROUP = r"\{\{ *'(b70_\w+)' if '\1' in groups else '!all' *\}\}"
+MADE_GROUP = r"\{\{ *'(?P<made>b70_\w+)' if '(?P=made)' in groups else '!all' *\}\}"
 
 
 def check_playbook_hosts(root: Path) -> list[str]:
-    """The hosts of a play are a variable with a group of ours as default, the group that a play before made of such
-    hosts, or the controller."""
+    """Check that the hosts of a play are a variable with a group of ours as default, the group that a play before made
+    of such hosts, or the controller. A group of ours without hosts fails, unless the play is for some sites only."""
     found = []
     for file in sorted((root / "playbooks").glob("*.yml")):
         for play in load(file) or []:
@@ -266,6 +269,6 @@ def check_playbook_hosts(root: Path) -> list[str]:
             if "hosts" in play and not re.search(f"{OUR_HOSTS}|{MADE_GROUP}", str(play["hosts"])):
                 found.append(
                     f"{file.relative_to(root)}: hosts is {play['hosts']!r}, "
-                    "not a b70_ variable with a group of ours as default"
+                    "not the lookup arcpro.b70.target of a b70_ variable with a group of ours as default"
                 )
     return found

@@ -44,7 +44,7 @@ GOOD = {
     "plugins/module_utils/_paths.py": 'DATA_DIR = "/mnt/data"\n',
     "plugins/modules/door.py": 'EXAMPLES = r"""\ndoor: /mnt/data/door\n"""\nDOOR = "/mnt/database"\n',
     "roles/door/vars/main.yml": "__door_dir: /mnt/database\n",
-    "playbooks/site.yml": "- hosts: \"{{ b70_target | default('b70_hosts') }}\"\n  roles: [{role: arcpro.b70.door}]\n",
+    "playbooks/site.yml": "- hosts: localhost\n  connection: local\n  roles: [{role: arcpro.b70.door}]\n",
     "site.yml": "- name: All\n  ansible.builtin.import_playbook: playbooks/site.yml\n",
 }
 
@@ -151,6 +151,12 @@ BROKEN = [
     ),
     (role_rules.check_root_playbooks, "playbooks/site.yml", None, "there is no playbooks/site.yml"),
     (role_rules.check_playbook_hosts, "playbooks/site.yml", "- hosts: all\n", "hosts is 'all'"),
+    (
+        role_rules.check_playbook_hosts,
+        "playbooks/site.yml",
+        "- hosts: \"{{ b70_target | default('b70_hosts') }}\"\n",
+        "not the lookup arcpro.b70.target",
+    ),
 ]
 
 
