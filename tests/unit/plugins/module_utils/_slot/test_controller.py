@@ -290,7 +290,8 @@ def test_an_engine_that_starts_is_awaited_and_verified_where_it_is(slot):
     slot.host.tick()
     # Somebody starts it again before the controller has seen it stopped, and systemd has not run its program yet.
     slot.host.launch(unit)
-    unit.active, unit.sub, unit.cmdline, unit.turn_at = "activating", "start", ("(vllm)", "--system"), slot.host.mono + 9
+    unit.active, unit.sub, unit.cmdline = "activating", "start", ("(vllm)", "--system")
+    unit.turn_at = slot.host.mono + 9
     started = unit.invocation
     slot.until(lambda: serves(slot))
     assert unit.invocation == started
