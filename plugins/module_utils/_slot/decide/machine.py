@@ -249,7 +249,12 @@ def _of_some(request: Request, seen: Seen, down: list[int], unproven: list[int])
 
 
 def _left(request: Request, unit: UnitState) -> bool:
-    """Return whether this settling has dealt with the unit already, and the unit runs no new process since."""
+    """Return whether this settling leaves the unit as it is.
+
+    It has dealt with the unit, which runs no new process since; or systemd is about to start the unit again.
+    """
+    if request.mode is Mode.BOOT and unit.sub.startswith("auto-restart"):
+        return True
     return any(unit.name == name and (not unit.settled or unit.invocation_id == told) for name, told in request.leave)
 
 
