@@ -34,6 +34,7 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.model import (
 )
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.reading import (
     NO_ANSWER,
+    exposed,
     layout_of,
     look_of,
     measured_of,
@@ -45,7 +46,7 @@ display = Display()
 
 RECORD = "rollout.json"
 OPTIONS: dict[str, dict[str, Any]] = {
-    "step": {"type": "str", "choices": ["plan", "judge", "gate", "back", "report"], "required": True},
+    "step": {"type": "str", "choices": ["plan", "judge", "settle", "gate", "back", "report"], "required": True},
     "results": {"type": "str"},
     "record": {"type": "path"},
     "profile": {"type": "str"},
@@ -57,6 +58,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gate_without_record": {"type": "str", "choices": ["hold", "pass"], "default": "hold"},
     "gate_timeout": {"type": "int", "default": 1800},
     "foreseen": {"type": "str", "default": ""},
+    "quarantined": {"type": "list", "elements": "dict", "default": []},
+    "measure": {"type": "str", "default": ""},
     "dir": {"type": "path"},
 }
 
@@ -71,6 +74,7 @@ class ActionModule(ControllerAction):
         steps = {
             "plan": self._plan,
             "judge": self._judge,
+            "settle": self._settle,
             "gate": self._gate,
             "back": self._back,
             "report": self._report,
@@ -100,12 +104,15 @@ class ActionModule(ControllerAction):
         if rollout.id != name:
             lines.insert(1, f"resumes the rollout that began at {rollout.began}")
         lines += self._foreseen(rollout)
-        begins = bool(rollout.batches) and not self._task.check_mode
+        # What hosts answered to an earlier run may contradict each other.
+        decision = decide(rollout)
+        begins = bool(decision.next) and not self._task.check_mode
         self._show(lines)
         record = Path(self._given["dir"]) / rollout.id / RECORD
         if not self._task.check_mode:
-            _write(record, decide(rollout).rollout)
+            _write(record, decision.rollout)
         return {
+            **self._told(decision),
             "changed": bool(rollout.batches),
             "id": rollout.id,
             "profile": rollout.profile,
@@ -170,10 +177,27 @@ class ActionModule(ControllerAction):
         judged = replace(decision.rollout, members=tuple(m for m in decision.rollout.members if m.host in wave))
         goes_on = bool(decision.next or decision.measure)
         self._show([*show.table(judged)[:-1], show.sentence(decision.rollout, goes_on=goes_on)])
+        return self._told(decision)
+
+    def _settle(self) -> dict[str, Any]:
+        """What follows once the decisions about a wave were carried out, or were not."""
+        rollout, record = self._read()
+        missed = exposed(self._given["quarantined"])
+        known = {member.host: member.result for member in rollout.members}
+        decision = decide(
+            rollout.with_results(
+                {host: replace(known[host], verdict=Verdict.EXPOSED, why=why) for host, why in missed.items()}
+            )
+        )
+        if self._given["measure"] and decision.rollout.status is Status.RUNNING:
+            decision = replace(decision, next=(), measure=self._given["measure"])
+        return self._follow(decision, record, missed) if missed else self._told(decision)
+
+    def _told(self, decision: Decision) -> dict[str, Any]:
         before = {member.host: member.before or "" for member in decision.rollout.members}
         return {
             "next": listed(decision.next),
-            "ended": not goes_on,
+            "ended": not (decision.next or decision.measure),
             "measure": decision.measure,
             "back": {host: before[host] for host in decision.rollout.back},
             "quarantine": {

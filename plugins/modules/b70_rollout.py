@@ -12,8 +12,8 @@ version_added: 0.1.0
 description:
   - Makes the plan of a rollout from the predictions of all hosts, judges each wave from the results of its hosts, and
     says what follows. The playbook C(arcpro.b70.rollout) carries it out.
-  - Hosts with the same fingerprint must answer the canary alike. The answer that most hosts gave is trusted. On a tie,
-    the answer of the canary host is trusted, else that of the host that comes first. Other hosts count as failed.
+  - Hosts with the same fingerprint must answer the canary alike. The answer that most hosts gave is trusted, and other
+    hosts count as failed. On a tie nobody is trusted, and the rollout stops.
   - Keeps a record of the rollout, also as Markdown and as a page. A rollout that was stopped or killed is resumed from
     its record.
   - Runs on the controller and does not connect to a host. Use one task for the whole play (C(run_once)).
@@ -39,11 +39,13 @@ options:
       - V(plan) fails if a host would refuse the switch, else begins or resumes a rollout. Hosts of a resumed rollout
         that are not in the play stay in its record. It is not finished before they serve the profile.
       - V(judge) reads the results of the first open wave.
+      - V(settle) reads whether the hosts that V(plan) or V(judge) named were put into quarantine. The rollout stops if
+        one was not.
       - V(gate) reads the result of M(arcpro.b70.b70_benchmark) of the host that V(judge) named for it.
       - V(back) reads the results of the hosts that were taken back.
       - V(report) prints all results, and fails if the rollout did not finish.
     type: str
-    choices: [plan, judge, gate, back, report]
+    choices: [plan, judge, settle, gate, back, report]
     required: true
   results:
     description:
@@ -93,6 +95,15 @@ options:
         C(state=foreseen).
     type: str
     default: ""
+  quarantined:
+    description: With V(step=settle), the results of M(arcpro.b70.b70_quarantine) of a loop over RV(quarantine).
+    type: list
+    elements: dict
+    default: []
+  measure:
+    description: With V(step=settle), the host that V(step=judge) named to be measured.
+    type: str
+    default: ""
   dir:
     description: A folder on the controller for the records.
     type: path
@@ -138,25 +149,25 @@ sizes:
   elements: int
 next:
   description: The hosts of the next wave, as text.
-  returned: with O(step=judge) and O(step=gate)
+  returned: with O(step=plan), O(step=judge), O(step=settle) and O(step=gate)
   type: str
 measure:
   description: The host to be measured before anything else follows, or an empty text.
-  returned: with O(step=judge) and O(step=gate)
+  returned: with O(step=plan), O(step=judge), O(step=settle) and O(step=gate)
   type: str
 ended:
   description: Whether no wave follows.
-  returned: with O(step=judge) and O(step=gate)
+  returned: with O(step=plan), O(step=judge), O(step=settle) and O(step=gate)
   type: bool
 back:
   description: The hosts to take back, each with the profile that it served before, or an empty text.
-  returned: with O(step=judge) and O(step=gate)
+  returned: with O(step=plan), O(step=judge), O(step=settle) and O(step=gate)
   type: dict
 quarantine:
   description:
     - The hosts to put into quarantine now, each with the C(reason) and the C(layout) that
       M(arcpro.b70.b70_model_slot) returned for the host. These are options of M(arcpro.b70.b70_quarantine).
-  returned: with O(step=judge) and O(step=gate)
+  returned: with O(step=plan), O(step=judge), O(step=settle) and O(step=gate)
   type: dict
 rollout:
   description: The record.

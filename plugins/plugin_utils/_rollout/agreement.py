@@ -4,51 +4,66 @@
 """Find hosts that run the same thing but answer differently.
 
 Hosts with the same fingerprint are compared case by case, if they were asked the same question and their own repeats
-agreed. The answer that most hosts gave is trusted. On a tie between the most frequent answers, the canary host's is
-trusted, else that of the host that comes first in the rollout. Every other host disagrees.
+agreed. The answer that more hosts gave than any other is trusted, and the others disagree. On a tie nobody is trusted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from .model import Answer, Member, listed
+from .model import Answer, Member, Verdict, listed
 
 _SHOWN = 12  # characters of a hash
 
 
-def disagreements(members: Iterable[Member]) -> dict[str, str]:
-    """Return each host that disagrees, with the reason. members: in the order of the rollout, the canary host first."""
+@dataclass(frozen=True)
+class Agreement:
+    """Hosts whose answers are not trusted, each with the reason.
+
+    outvoted: most hosts gave another answer. tied: no answer has a majority, so nobody knows which is right.
+    """
+
+    outvoted: Mapping[str, str]
+    tied: Mapping[str, str]
+
+
+def agreement(members: Iterable[Member]) -> Agreement:
+    """Compare the answers of the members of a rollout."""
     asked: dict[tuple[str, str, str], dict[str, list[str]]] = {}
     for member in members:
         for answer in _comparable(member):
             key = (member.result.fingerprint, answer.name, answer.request)
             asked.setdefault(key, {}).setdefault(answer.sha256, []).append(member.host)
-    found: dict[str, list[str]] = {}
+    outvoted: dict[str, list[str]] = {}
+    tied: dict[str, list[str]] = {}
     for (_fingerprint, case, _request), sides in asked.items():
-        for host, reason in _outvoted(case, sides).items():
-            found.setdefault(host, []).append(reason)
-    return {host: "; ".join(reasons) for host, reasons in found.items()}
+        if len(sides) < 2:
+            continue
+        first, second = sorted(sides, key=lambda sha256: -len(sides[sha256]))[:2]
+        tie = len(sides[first]) == len(sides[second])
+        reason = f"canary case {case}: {_answers(sides)} ({'a tie' if tie else 'the majority is trusted'})"
+        for sha256, hosts in sides.items():
+            for host in hosts if tie or sha256 != first else ():
+                (tied if tie else outvoted).setdefault(host, []).append(reason)
+    return Agreement(_joined(outvoted), {host: why for host, why in _joined(tied).items() if host not in outvoted})
 
 
 def _comparable(member: Member) -> Iterable[Answer]:
-    # The result of a burst names no question, because it is any of several answers.
+    # A host that is closed because of its answers has no vote in a run that leaves it out.
     result = member.result
+    voteless = member.outside and member.verdict in (Verdict.DISAGREES, Verdict.DISPUTED, Verdict.EXPOSED)
+    # The result of a burst names no question, because it is any of several answers.
     return (
-        answer for answer in result.answers if result.fingerprint and answer.request and answer.steady and answer.sha256
+        answer
+        for answer in result.answers
+        if result.fingerprint and answer.request and answer.steady and answer.sha256 and not voteless
     )
 
 
-def _outvoted(case: str, sides: Mapping[str, list[str]]) -> dict[str, str]:
-    """Return the hosts that disagree in one case. Sides are in the order of their first hosts: `max` settles a tie."""
-    trusted = max(sides, key=lambda sha256: len(sides[sha256]))
-    tied = [sha256 for sha256 in sides if sha256 != trusted and len(sides[sha256]) == len(sides[trusted])]
-    found: dict[str, str] = {}
-    for sha256, hosts in sides.items():
-        if sha256 == trusted:
-            continue
-        these = f"{listed(hosts)} answered {sha256[:_SHOWN]}"
-        those = f"{listed(sides[trusted])} answered {trusted[:_SHOWN]}"
-        how = f"a tie, and {sides[trusted][0]} comes first" if sha256 in tied else "the majority"
-        found |= dict.fromkeys(hosts, f"canary case {case}: {these}, {those} ({how})")
-    return found
+def _answers(sides: Mapping[str, list[str]]) -> str:
+    return ", ".join(f"{listed(hosts)} answered {sha256[:_SHOWN]}" for sha256, hosts in sides.items())
+
+
+def _joined(reasons: Mapping[str, list[str]]) -> dict[str, str]:
+    return {host: "; ".join(found) for host, found in reasons.items()}

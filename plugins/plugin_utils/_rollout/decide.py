@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from .agreement import disagreements
+from .agreement import agreement
 from .model import UNPASSED, Gate, Member, OnFailure, Rollout, Status, Verdict, listed
 from .waves import allowed
 
@@ -37,11 +37,16 @@ def decide(rollout: Rollout, switched: Collection[str] = ()) -> Decision:
     hosts of a wave that no gate has judged yet.
     """
     known = {member.host: member.result for member in rollout.members}
-    found = disagreements(rollout.members)
-    hosts = [member.host for member in rollout.inside if member.verdict is not Verdict.DISAGREES]
-    named = {host: found[host] for host in hosts if host in found}
+    found = agreement(rollout.members)
+    hosts = [member.host for member in rollout.inside if member.verdict not in (Verdict.DISAGREES, Verdict.EXPOSED)]
+    named = {host: found.outvoted[host] for host in hosts if host in found.outvoted}
     rollout = rollout.with_results(
         {host: replace(known[host], verdict=Verdict.DISAGREES, why=why) for host, why in named.items()}
+        | {
+            host: replace(known[host], verdict=Verdict.DISPUTED, why=found.tied[host])
+            for host in hosts
+            if host in found.tied
+        }
     )
     why = _stop(rollout)
     if why:
@@ -54,7 +59,7 @@ def decide(rollout: Rollout, switched: Collection[str] = ()) -> Decision:
     batches = rollout.batches
     if batches:
         return Decision(rollout, next=batches[0], quarantine=named)
-    left = [member.host for member in rollout.outside if member.verdict not in _SERVES or member.host in found]
+    left = [member.host for member in rollout.outside if member.verdict not in _SERVES or member.host in found.outvoted]
     if left:
         why = f"{listed(left)} {'is' if len(left) == 1 else 'are'} outside the limit of this run"
         return Decision(replace(rollout, reason=why), quarantine=named)
@@ -70,10 +75,14 @@ def _to_measure(rollout: Rollout, switched: Collection[str]) -> Member | None:
 def _stop(rollout: Rollout) -> str:
     """Return why the rollout stops, or nothing."""
     failed = [member for member in rollout.inside if member.failed]
-    held = next((member for member in failed if member.verdict is Verdict.HELD), None)
-    if held is not None:
-        # One host was measured for all, so max_fail does not apply.
-        return f"the gate holds it at {held.host}: {held.result.why}"
+    # Where one host stands for all, or a decision could not be carried out, max_fail does not apply.
+    for member in failed:
+        if member.verdict is Verdict.HELD:
+            return f"the gate holds it at {member.host}: {member.result.why}"
+        if member.verdict is Verdict.EXPOSED:
+            return f"{member.host} disagrees and could not be put into quarantine: {member.result.why}"
+        if member.verdict is Verdict.DISPUTED:
+            return f"the hosts contradict each other and no answer has a majority: {member.result.why}"
     if rollout.canary.failed:
         return f"the canary host {rollout.canary.host} failed: {rollout.canary.verdict}"
     limit = allowed(rollout.max_fail, len(rollout.inside))

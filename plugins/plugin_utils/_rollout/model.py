@@ -39,6 +39,8 @@ class Verdict(StrEnum):
     FAILED = "failed"
     UNREACHABLE = "unreachable"
     DISAGREES = "disagrees, quarantined"
+    EXPOSED = "disagrees, not quarantined"  # the quarantine could not be set
+    DISPUTED = "verified, answers in dispute"  # on a tie
     UNMEASURED = "verified, to be measured"  # the gate has not judged its wave
     HELD = "verified, held by the gate"
     RETURNED = "rolled back"  # by the rollout
@@ -52,12 +54,14 @@ FAILURES = frozenset(
         Verdict.FAILED,
         Verdict.UNREACHABLE,
         Verdict.DISAGREES,
+        Verdict.EXPOSED,
+        Verdict.DISPUTED,
         Verdict.STRANDED,
         Verdict.HELD,
     }
 )
-# What the gate has not let pass.
-UNPASSED = frozenset({Verdict.UNMEASURED, Verdict.HELD})
+# Serves the profile, verified, but was not let pass.
+UNPASSED = frozenset({Verdict.UNMEASURED, Verdict.HELD, Verdict.DISPUTED})
 
 
 class Status(StrEnum):

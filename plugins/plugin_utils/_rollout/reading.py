@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -80,6 +80,15 @@ def _limits(data: Mapping[str, Any]) -> str:
     first = any(row["figure"] == "ttft_s.p50" for row in comparison["rows"])
     late = f", at most {1 + band['ttft']:g} of the time to the first token" if first else ""
     return f"{beside}: at least {1 - band['rate']:g} of the throughput{late}"
+
+
+def exposed(quarantined: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Read the results of the quarantines that were to be set; return the hosts without one, with the reason."""
+    return {
+        str(one["item"]["key"]): str(one.get("msg") or "no answer").strip()
+        for one in quarantined
+        if "quarantine" not in one
+    }
 
 
 def layout_of(returned: Returned) -> dict[str, str]:

@@ -43,10 +43,16 @@ class Steps:
         self.record = ""
 
     def run(
-        self, step: str, hosts: dict[str, Any], *, check_mode: bool = False, others: dict[str, Any] | None = None
+        self,
+        step: str,
+        hosts: dict[str, Any],
+        *,
+        check_mode: bool = False,
+        others: dict[str, Any] | None = None,
+        **given: Any,
     ) -> dict[str, Any]:
         """hosts: what each host of the play returned. others: variables of the hosts that a limit leaves out."""
-        arguments = {"step": step, "results": "switched", "record": self.record, "foreseen": "foreseen"}
+        arguments = {"step": step, "results": "switched", "record": self.record, "foreseen": "foreseen", **given}
         if step == "plan":
             arguments |= {"profile": "new", "dir": str(self.folder), "waves": "1,1,2", **self.settings}
         plugin = object.__new__(b70_rollout.ActionModule)
@@ -204,11 +210,39 @@ def test_a_run_after_a_kill_measures_one_host_of_each_wave_that_was_switched_and
 def test_a_host_that_disagrees_is_handed_out_for_quarantine(steps: Steps) -> None:
     steps.run("plan", of_four())
     steps.run("judge", of_four(h1=SERVED))
-    judged = steps.run("judge", of_four(h2=ODD))
-    assert list(judged["quarantine"]) == ["h2"]
-    assert "canary case ok" in judged["quarantine"]["h2"].pop("reason")
-    assert judged["quarantine"]["h2"] == SERVED["layout"]
-    assert judged["back"] == {"h1": "old"}
+    steps.run("judge", of_four(h2=SERVED))
+    judged = steps.run("judge", of_four(h3=ODD, h4=SERVED))
+    assert list(judged["quarantine"]) == ["h3"]
+    assert "canary case ok" in judged["quarantine"]["h3"].pop("reason")
+    assert judged["quarantine"]["h3"] == SERVED["layout"]
+    assert judged["back"] == {"h1": "old", "h2": "old", "h4": "old"}
+    done = {"item": {"key": "h3"}, "quarantine": {"since": "now"}}
+    assert steps.run("settle", of_four(), quarantined=[done])["ended"]
+    assert steps.written()["members"][2]["result"]["verdict"] == "disagrees, quarantined"
+
+
+@pytest.mark.parametrize("max_fail", ["0", "100%"])
+def test_a_quarantine_that_was_not_set_stops_the_rollout(tmp_path: Path, max_fail: str) -> None:
+    steps = Steps(tmp_path, max_fail=max_fail, waves="1,2,1")
+    steps.run("plan", of_four())
+    steps.run("judge", of_four(h1=SERVED))
+    judged = steps.run("judge", of_four(h2=ODD, h3=SERVED))
+    assert judged["ended"] is (max_fail == "0")
+    settled = steps.run("settle", of_four(), quarantined=[{"item": {"key": "h2"}, "unreachable": True, "msg": "gone"}])
+    assert (settled["ended"], settled["quarantine"]) == (True, {})
+    report = steps.run("report", of_four())
+    assert "stopped because h2 disagrees and could not be put into quarantine: gone" in report["msg"]
+    assert (report["failed"], steps.written()["members"][1]["result"]["verdict"]) == (
+        True,
+        "disagrees, not quarantined",
+    )
+
+
+def test_a_plan_that_finds_hosts_at_odds_hands_them_out_and_starts_no_other(tmp_path: Path) -> None:
+    steps = Steps(tmp_path)
+    unchanged, odd = ({**found, "outcome": "unchanged"} for found in (SERVED, ODD))
+    planned = steps.run("plan", of_four(h1=unchanged, h2=odd, h3=unchanged))
+    assert (list(planned["quarantine"]), planned["hosts"], planned["ended"]) == (["h2"], [], True)
 
 
 def test_the_next_run_goes_on_with_the_record(steps: Steps) -> None:

@@ -221,7 +221,7 @@ def test_hosts_outside_the_limit_count_in_the_comparison_but_are_not_judged():
     first = began(names(4)).with_results({"h1": GOOD, "h2": GOOD})
     odd = decide(limited(["h3"], first).with_results({"h3": answered("b")}))
     assert list(odd.quarantine) == ["h3"]
-    first = began(names(4)).with_results({"h1": answered("b")})
+    first = began(names(6)).with_results({"h1": answered("b"), "h5": GOOD, "h6": GOOD})
     ended, _taken = carried_out(limited(["h2", "h3", "h4"], first), lambda _host: GOOD)
     assert (ended.quarantine, ended.rollout.status) == ({}, Status.RUNNING)
     assert ended.rollout.outside[0].verdict is Verdict.VERIFIED
