@@ -20,8 +20,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison i
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators import GENERATORS
 from ansible_collections.arcpro.b70.plugins.module_utils._files import Wanted, write
 from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.folder import newest_good
-from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob
 from ansible_collections.arcpro.b70.plugins.plugin_utils._look import GONE_LOOKS, Look, poll_script, read_look
+from ansible_collections.arcpro.b70.plugins.plugin_utils._work import HostJob
 
 display = Display()
 

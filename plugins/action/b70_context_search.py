@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._recorded_work import RecordedWork
+from ansible_collections.arcpro.b70.plugins.plugin_utils._work import RecordedWork
 
 
 class ActionModule(RecordedWork):
@@ -24,7 +24,7 @@ class ActionModule(RecordedWork):
             figures = f"{trial['length']:>13}  {tokens:>10}  {trial['concurrency']:>9.2f}"
             rows.append(f"{figures}  {passes:<6}  {trial['seconds']:.1f}")
         if found["found"] is not None:
-            rows += _probed(next(trial.get("probes") for trial in found["trials"] if trial["length"] == found["found"]))
+            rows += _probed(next(trial["probes"] for trial in found["trials"] if trial["length"] == found["found"]))
             rows += [f"in the profile {found['profile']}, below engine.settings:", f"max_model_len: {found['found']}"]
         return rows
 

@@ -21,10 +21,10 @@ from ansible.utils.display import Display
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._switch_job import result_file, unit_name
-from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import RECONNECT_LIMIT_S, HostJob
 from ansible_collections.arcpro.b70.plugins.plugin_utils._look import GONE_LOOKS, Look, poll_script, read_look
 from ansible_collections.arcpro.b70.plugins.plugin_utils._slot_words import switch_report
 from ansible_collections.arcpro.b70.plugins.plugin_utils._switch_watch import Watcher
+from ansible_collections.arcpro.b70.plugins.plugin_utils._work import RECONNECT_LIMIT_S, HostJob
 
 display = Display()
 

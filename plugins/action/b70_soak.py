@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._recorded_work import RecordedWork
+from ansible_collections.arcpro.b70.plugins.plugin_utils._work import RecordedWork
 
 
 class ActionModule(RecordedWork):

@@ -16,7 +16,7 @@ from ansible.utils.display import Display
 from ansible_collections.arcpro.b70.plugins.module_utils._build.log import Progress
 from ansible_collections.arcpro.b70.plugins.module_utils._build.sample import Sample
 from ansible_collections.arcpro.b70.plugins.plugin_utils._build_watch import idle_seconds, say
-from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob
+from ansible_collections.arcpro.b70.plugins.plugin_utils._work import HostJob
 
 display = Display()
 

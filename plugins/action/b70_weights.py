@@ -38,10 +38,10 @@ from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest impor
 )
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins, _pins_file
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
-from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob
 from ansible_collections.arcpro.b70.plugins.plugin_utils._other import run_other
 from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import Pins, PinsError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import hub, pinning, progress, sharing
+from ansible_collections.arcpro.b70.plugins.plugin_utils._work import HostJob
 
 display = Display()
 

@@ -154,7 +154,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _arguments
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search import job
-from ansible_collections.arcpro.b70.plugins.module_utils._evidence.work import WorkError
+from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkError
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "state": {"type": "str", "choices": ["searched", "shown"], "default": "searched"},

@@ -191,8 +191,8 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _arguments, _paths
-from ansible_collections.arcpro.b70.plugins.module_utils._evidence.work import WorkError
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion import job
+from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkError
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "state": {"type": "str", "choices": ["promoted", "shown", "stopped"], "default": "promoted"},

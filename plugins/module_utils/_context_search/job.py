@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from .. import _transient
-from .._evidence.job import Beginning, Finding, Found, RecordedJob, commission
-from .._evidence.work import WorkError, engine_of
+from .._evidence.job import Asked, Finding, RecordedJob, commission, engine_of
 from .._slot.face import api
 from .._slot.look.frontdoor import read_state
 from .._slot.model.rendering import Rendering
@@ -19,33 +17,26 @@ from .._slot.model.state_file import stamp
 from .._slot.words.effects import Effects
 from .._slot.words.types import End, Layout, Request, SlotFault
 from .._switch_job import LIMIT_S, PROPERTIES
+from .._work.decide import Found
+from .._work.folder import WorkError
 from .driver import Plan, Search, restore
 from .lengths import Trial
 
 
 class SearchJob(RecordedJob):
     kind, noun = "context_search", "search"
-    systemd = _transient.Systemd(WorkError, "a search for a context")
 
-    def begin(self, fx: Effects, layout: Layout) -> Beginning:
+    def asked(self, fx: Effects, layout: Layout) -> Asked:
         plan = self._plan()
         # Refuse here, before anything is begun, what the unit would refuse.
         search = Search(fx, layout, Request(profile=plan.profile), plan, lambda search, now: None)
         search.check()
         given = {"plan": asdict(plan), "requested_by": self.params["requested_by"], "kind": search.profile.engine.kind}
-        return Beginning(search.profile, given, LIMIT_S, PROPERTIES)
+        return Asked(search.profile, given, LIMIT_S, PROPERTIES)
 
-    def refuse(self, found: Found) -> None:
-        plan, theirs = asdict(self._plan()), asdict(Plan(**found.given["plan"]))
-        differs = [f"{key} {theirs[key]}, not {value}" for key, value in plan.items() if theirs[key] != value]
-        if not differs:
-            return
-        if found.state == "running":
-            todo = "run it with those options to join it, or run this again when it has ended"
-            raise WorkError(f"another search is under way, with {'; '.join(differs)}: {todo}")
-        kept = f"it {found.result['verdict']}, and its record is {found.result['file']}"
-        todo = "run this again to begin a new one"
-        raise WorkError(f"another search has ended, with {'; '.join(differs)}: {kept}; {todo}")
+    def differs(self, given: Mapping[str, Any]) -> list[str]:
+        plan, theirs = asdict(self._plan()), given["plan"]
+        return [f"{key} {theirs[key]}, not {value}" for key, value in plan.items() if theirs[key] != value]
 
     def _plan(self) -> Plan:
         plan = Plan(*(self.params[key] for key in Plan.__dataclass_fields__))
@@ -76,7 +67,7 @@ class SearchJob(RecordedJob):
         best = "no length" if found is None else f"max_model_len: {found}"
         return Finding(
             {"found": "passed", "none": "failed", "failed": "failed"}.get(seen["ended"]["how"], "unfinished"),
-            [why, *(_theoretical(trial) for trial in seen["trials"] if trial.get("problem")), *notes],
+            [why, *(_theoretical(trial) for trial in seen["trials"] if trial["problem"]), *notes],
             engine_of(given["kind"], seen["version"]),
             {
                 "summary": f"{best} for {plan['sequences']} sequences, {len(seen['trials'])} starts",
@@ -105,8 +96,7 @@ def _row(trial: Mapping[str, Any]) -> str:
     if trial["kv_tokens"] is None:
         return f"{trial['length']} tokens do not fit"
     room = f"{trial['length']} tokens, room for {trial['concurrency']:g} sequences"
-    problem = trial.get("problem")  # trials from before there were probes have none
-    return f"{room}, but {problem}" if problem else room
+    return f"{room}, but {trial['problem']}" if trial["problem"] else room
 
 
 def _theoretical(trial: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from .._files import replace
 from .._paths import RECORDS_DIR
 from .._slot.host.files import make_directory
-from .lock import hold
+from .._work.lock import hold
 from .record import ID, KINDS, SCHEMA, parse, row, text
 
 INDEX = "index.json"

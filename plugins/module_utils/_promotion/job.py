@@ -8,17 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .. import _transient
-from .._evidence.job import Beginning, Finding, Found, RecordedJob, commission
-from .._evidence.work import WorkError, asked_version, engine_of
-from .._slot.host.clock import SystemClock
-from .._slot.host.effects import host_effects
+from .._evidence.job import Asked, Finding, RecordedJob, asked_version, commission, engine_of
 from .._slot.look.observe import load_standing
 from .._slot.words.effects import Effects
 from .._slot.words.types import Layout, SlotFault, ToldToEndFault
-from .._slot_module import layout_of
 from .._soak import watching
 from .._switch_job import PROPERTIES
+from .._work.decide import Found
+from .._work.folder import WorkError
 from . import items
 from .gate import Gate, nothing_seen
 from .host import SlotHost
@@ -29,7 +26,6 @@ _LEAST = {"canary_repeats": 1, "prompt_tokens": 1, "output_tokens": 2, "request_
 
 class PromotionJob(RecordedJob):
     kind, noun = "promotion", "production gate"
-    systemd = _transient.Systemd(WorkError, "a production gate")
 
     def plan(self) -> Plan:
         for key, least in _LEAST.items():
@@ -42,7 +38,7 @@ class PromotionJob(RecordedJob):
             raise WorkError(str(error)) from error
         return Plan(**{**plan.__dict__, "items": tuple(item.name for item in chosen)})
 
-    def begin(self, fx: Effects, layout: Layout) -> Beginning:
+    def asked(self, fx: Effects, layout: Layout) -> Asked:
         plan, name = self.plan(), self.params["profile"]
         served = watching.served(fx, layout)
         profile = served.profile
@@ -57,25 +53,12 @@ class PromotionJob(RecordedJob):
             "restarts": served.restarts,
             **{key: self.params[key] for key in ("requested_by", "records_dir", "tools_python", "user")},
         }
-        return Beginning(profile, given, int(self.params["timeout"]), PROPERTIES, secret=self.params["api_key"] or "")
+        return Asked(profile, given, int(self.params["timeout"]), PROPERTIES, secret=self.params["api_key"] or "")
 
-    def refuse(self, found: Found) -> None:
-        theirs, ours = found.given, {"profile": self.params["profile"], "items": list(self.plan().items)}
-        differs = [
-            f"{key} {had}, not {ours[key]}"
-            for key, had in (("profile", theirs["profile"]), ("items", theirs["plan"]["items"]))
-            if had != ours[key]
-        ]
-        if differs and found.state == "running":
-            raise WorkError(
-                f"another gate is under way, with {'; '.join(differs)}: run this again when it has ended, or end it "
-                f"with `systemctl stop {self.work.unit}`"
-            )
-        if differs:
-            raise WorkError(
-                f"another gate has ended, with {'; '.join(differs)}: it {found.result['verdict']}, and its record is "
-                f"{found.result['file']}; run this again to begin a new one"
-            )
+    def differs(self, given: Mapping[str, Any]) -> list[str]:
+        theirs = {"profile": given["profile"], "items": given["plan"]["items"]}
+        ours = {"profile": self.params["profile"], "items": list(self.plan().items)}
+        return [f"{key} {theirs[key]}, not {value}" for key, value in ours.items() if theirs[key] != value]
 
     def answer(self, *, check_mode: bool) -> dict[str, Any]:
         found = super().answer(check_mode=check_mode)
@@ -85,12 +68,7 @@ class PromotionJob(RecordedJob):
 
     def _foreseen(self) -> list[str]:
         """Return what would run now; raise WorkError if no gate would begin."""
-        layout = layout_of(self.params)
-        try:
-            self.exclude(layout)
-            profile = self.begin(host_effects(SystemClock()), layout).profile
-        except SlotFault as fault:
-            raise WorkError(f"no {self.noun} would begin: {fault.message}") from fault
+        profile = self.allowed("would begin")[0].profile
         rows = [(one, one.applies(profile)) for one in items.chosen(self.plan())]
         return [
             f"would {f'leave out {one.name}: {why}' if why else f'run {one.name}: {one.shows}'}" for one, why in rows

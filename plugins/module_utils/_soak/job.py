@@ -10,12 +10,12 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from .. import _transient
-from .._evidence.job import Beginning, Commission, Finding, Found, RecordedJob, commission
-from .._evidence.work import WorkError, asked_version, engine_of
+from .._evidence.job import Asked, Commission, Finding, RecordedJob, asked_version, commission, engine_of
 from .._slot.look.observe import load_standing
 from .._slot.words.effects import Effects
 from .._slot.words.types import Layout, SlotFault, ToldToEndFault
+from .._work.decide import Found
+from .._work.folder import WorkError
 from . import judging, load, watching
 from .cycles import Answer, Soak, nothing_seen
 from .judging import Plan
@@ -59,9 +59,8 @@ def plan_of(params: Mapping[str, Any], concurrency: int) -> Plan:
 
 class SoakJob(RecordedJob):
     kind, noun = "soak", "soak"
-    systemd = _transient.Systemd(WorkError, "a soak")
 
-    def begin(self, fx: Effects, layout: Layout) -> Beginning:
+    def asked(self, fx: Effects, layout: Layout) -> Asked:
         served = watching.served(fx, layout)
         profile = served.profile
         plan = plan_of(self.params, profile.frontdoor.max_active_generations)
@@ -73,7 +72,7 @@ class SoakJob(RecordedJob):
             "restarts": served.restarts,
         }
         limit_s = int(plan.duration_s + plan.request_timeout_s + _MARGIN_S)
-        return Beginning(profile, given, limit_s, _PROPERTIES, served.user)
+        return Asked(profile, given, limit_s, _PROPERTIES, served.user)
 
     def nothing_seen(self) -> dict[str, Any]:
         return nothing_seen()

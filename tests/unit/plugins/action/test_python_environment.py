@@ -12,7 +12,7 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.arcpro.b70.plugins.action import b70_python_environment as action
-from ansible_collections.arcpro.b70.plugins.plugin_utils import _host_job
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _work
 
 DONE = {"changed": True, "finished": True, "ansible_job_id": "j1", "reason": "there is no finished environment"}
 
@@ -49,7 +49,7 @@ def said(monkeypatch):
     lines, now = [], [0.0]
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
     monkeypatch.setattr(action, "time", clock)
-    monkeypatch.setattr(_host_job, "time", clock)
+    monkeypatch.setattr(_work, "time", clock)
     monkeypatch.setattr(action.display, "display", lambda text, color=None: lines.append(text))
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp, task_vars: {})
     return lines

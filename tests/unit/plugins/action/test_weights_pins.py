@@ -16,7 +16,7 @@ from ansible.errors import AnsibleError
 from ansible_collections.arcpro.b70.plugins.action import b70_weights
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import sources
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
-from ansible_collections.arcpro.b70.plugins.plugin_utils import _host_job, _pins_file
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins_file, _work
 from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import PinsError
 
 A, B = "a" * 40, "b" * 40
@@ -60,7 +60,7 @@ class Host(b70_weights.ActionModule):
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(b70_weights, "PAUSES_S", (0.0, 0.0))
-    monkeypatch.setattr(_host_job, "keep_alive", lambda _connection: None)
+    monkeypatch.setattr(_work, "keep_alive", lambda _connection: None)
     return tmp_path / "b70-pins.yml"
 
 
@@ -184,7 +184,7 @@ def test_a_source_is_asked_again_when_it_wants_to_be_and_in_the_end_given_up(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     waited: list[float] = []
-    monkeypatch.setattr(_host_job.HostJob, "wait", lambda _self, seconds: waited.append(seconds))
+    monkeypatch.setattr(_work.HostJob, "wait", lambda _self, seconds: waited.append(seconds))
     host, limits = Host("h1", path), [58, 243]
     answer = host._ask
 
@@ -205,15 +205,15 @@ def test_a_source_is_asked_again_when_it_wants_to_be_and_in_the_end_given_up(
 def test_a_wait_takes_its_time_in_short_pauses(monkeypatch: pytest.MonkeyPatch):
     clock = [0.0]
     time = SimpleNamespace(monotonic=lambda: sum(clock), sleep=clock.append)
-    monkeypatch.setattr(_host_job, "time", time)
-    monkeypatch.setattr(_host_job, "keep_alive", lambda _connection: None)
-    _host_job.HostJob(None, "the question", print).wait(5)
+    monkeypatch.setattr(_work, "time", time)
+    monkeypatch.setattr(_work, "keep_alive", lambda _connection: None)
+    _work.HostJob(None, "the question", print).wait(5)
     assert clock == [0.0, 2.0, 2.0, 1.0]
 
 
 def test_a_wait_ends_with_its_play(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_host_job, "keep_alive", lambda _connection: None)
-    job = _host_job.HostJob(None, "the question", print)
+    monkeypatch.setattr(_work, "keep_alive", lambda _connection: None)
+    job = _work.HostJob(None, "the question", print)
     monkeypatch.setattr("os.getppid", lambda: -1)
     with pytest.raises(AnsibleError, match="the play that watched has ended"):
         job.wait(300)

@@ -14,7 +14,7 @@ from ansible_collections.arcpro.b70.plugins.action import b70_weights
 from ansible_collections.arcpro.b70.plugins.action.b70_weights import NOW, SHARED
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import sources
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
-from ansible_collections.arcpro.b70.plugins.plugin_utils import _host_job
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _work
 
 COMMIT = "c" * 40
 SOURCE = {"m": {"hub": "o/n", "revision": COMMIT}}
@@ -116,7 +116,7 @@ class Host(b70_weights.ActionModule):
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(b70_weights, "PAUSES_S", (0.0, 0.0))
-    monkeypatch.setattr(_host_job, "keep_alive", lambda _connection: None)
+    monkeypatch.setattr(_work, "keep_alive", lambda _connection: None)
 
 
 def downloads(fleet: Fleet) -> list[str]:

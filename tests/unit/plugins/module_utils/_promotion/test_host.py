@@ -16,7 +16,6 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.job import Commission
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
-from ansible_collections.arcpro.b70.plugins.module_utils._evidence.work import Work
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion import host as hosts
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.gate import Unmeasured
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.host import SlotHost
@@ -25,6 +24,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import canary
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.observe import load_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Layout, ToldToEndFault
 from ansible_collections.arcpro.b70.plugins.module_utils._soak import watching
+from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import Folder
 from unit.plugins.module_utils._evidence.records import record
 from unit.plugins.module_utils._slot.calls import host, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost
@@ -47,7 +47,7 @@ def slot_host(fake_host: FakeHost, tmp_path: Path) -> SlotHost:
 def slot_host_at(fake_host: FakeHost, tmp_path: Path, layout: Layout) -> SlotHost:
     fx = fake_host.effects()
     given = {"requested_by": "me", "records_dir": str(tmp_path / "records"), "tools_python": "/none", "user": "b70"}
-    told = Commission(Work(tmp_path / "work", ""), given, fx, layout)
+    told = Commission(Folder(tmp_path / "work"), given, fx, layout)
     return SlotHost(told, watching.served(fx, layout), Plan(), "")
 
 

@@ -14,40 +14,19 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence import job as jobs
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.job import Commission
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
-from ansible_collections.arcpro.b70.plugins.module_utils._evidence.work import WorkError
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion import job
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.gate import nothing_seen
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.items import NAMES, Plan
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import SlotFault
-from ansible_collections.arcpro.b70.plugins.module_utils._transient import State
+from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkError
 from ansible_collections.arcpro.b70.plugins.modules.b70_promotion import ARGUMENTS
 from unit import contracts
 from unit.plugins.module_utils._promotion.doors import Door, profile, run
 from unit.plugins.module_utils._slot.calls import host, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost
+from unit.plugins.module_utils._work.units import Systemd, program
 
 KEY = "a key that nobody may read"
-
-
-class Systemd:
-    """Knows the unit of the gate, and those that others run."""
-
-    def __init__(self) -> None:
-        self.started: list[Any] = []
-        self.running: set[str] = set()
-
-    def start(self, task: Any) -> None:
-        self.started.append(task)
-        self.running.add(task.unit)
-
-    def stop(self, unit: str) -> None:
-        self.running.remove(unit)
-
-    def state(self, unit: str) -> State:
-        return State("active" if unit in self.running else "inactive", "success", "0")
-
-    def end(self) -> None:
-        self.running.clear()
 
 
 @pytest.fixture
@@ -61,9 +40,13 @@ def fake_host() -> FakeHost:
 def systemd(fake_host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> Systemd:
     found = Systemd()
     monkeypatch.setattr(job.PromotionJob, "systemd", found)
-    for module in (jobs, job):
-        monkeypatch.setattr(module, "host_effects", lambda clock: fake_host.effects())
+    monkeypatch.setattr(jobs, "host_effects", lambda clock: fake_host.effects())
     return found
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    return program(tmp_path)
 
 
 @pytest.fixture
@@ -71,13 +54,6 @@ def params(tmp_path: Path, fake_host: FakeHost) -> dict[str, Any]:
     given = {key: value.get("default") for key, value in ARGUMENTS.items()}
     # The state of the slot is the one in memory; what is recorded is in real files.
     return {**given, "profile": "a", "state_dir": str(tmp_path / "state"), "records_dir": str(tmp_path / "records")}
-
-
-@pytest.fixture
-def archive(tmp_path: Path) -> Path:
-    path = tmp_path / "module.zip"
-    path.write_bytes(b"program")
-    return path
 
 
 def records(params: dict[str, Any]) -> list[dict[str, Any]]:
@@ -90,7 +66,7 @@ def records(params: dict[str, Any]) -> list[dict[str, Any]]:
 
 def ended(params: dict[str, Any], systemd: Systemd, seen: dict[str, Any]) -> dict[str, Any]:
     """The record of a gate whose unit has seen this."""
-    job.PromotionJob(params).work.save_seen(seen)
+    job.PromotionJob(params).folder.save_seen(seen)
     systemd.end()
     job.PromotionJob(params).look()
     (record,) = records(params)
@@ -110,10 +86,10 @@ def test_a_gate_is_begun_as_root_and_joined(systemd: Systemd, params: dict[str, 
 def test_the_key_of_a_client_is_read_by_root_once(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
     one = job.PromotionJob({**params, "api_key": KEY})
     one.start(archive)
-    holding = [file for file in one.work.folder.rglob("*") if file.is_file() and KEY.encode() in file.read_bytes()]
+    holding = [file for file in one.folder.path.rglob("*") if file.is_file() and KEY.encode() in file.read_bytes()]
     assert [(file.name, file.stat().st_mode & 0o777) for file in holding] == [("secret", 0o600)]
     assert KEY not in " ".join(systemd.started[0].run_argv())
-    assert (one.work.secret(), one.work.secret()) == (KEY, "")
+    assert (one.folder.secret(), one.folder.secret()) == (KEY, "")
 
 
 def test_a_good_gate_leaves_the_record_of_a_promotion(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
@@ -173,7 +149,7 @@ def test_chosen_items_that_fail_fail_the_play_and_demote_nothing(
 def test_a_profile_that_is_not_served_is_refused(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
     with pytest.raises(WorkError, match=r"no production gate begins: slot main serves a, not b: run switch\.yml"):
         job.PromotionJob({**params, "profile": "b"}).start(archive)
-    assert not job.PromotionJob(params).work.folder.exists()
+    assert not job.PromotionJob(params).folder.path.exists()
 
 
 def test_a_host_that_serves_nothing_is_refused(
@@ -193,12 +169,8 @@ def test_no_gate_beside_other_work(systemd: Systemd, params: dict[str, Any], arc
 
 def test_another_gate_is_not_joined(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
     job.PromotionJob({**params, "items": ["overload"]}).start(archive)
-    with pytest.raises(WorkError, match=r"another gate is under way, with items \['overload'\], not \['models'"):
+    with pytest.raises(WorkError, match=r"another .*gate is under way, with items \['overload'\], not \['models'"):
         job.PromotionJob(params).start(archive)
-    systemd.end()
-    with pytest.raises(WorkError, match="another gate has ended"):
-        job.PromotionJob(params).start(archive)
-    assert job.PromotionJob(params).start(archive).joined is False
 
 
 @pytest.mark.parametrize(
@@ -241,9 +213,9 @@ def test_a_gate_that_can_not_begin_leaves_no_key(
 ) -> None:
     one = job.PromotionJob({**params, "api_key": KEY})
     one.start(archive)
-    told = Commission(one.work, one.work.given() or {}, fake_host.effects(), LAYOUT)
+    told = Commission(one.folder, one.folder.given() or {}, fake_host.effects(), LAYOUT)
     monkeypatch.setattr(job, "commission", lambda folder: told)
     fake_host.put(LAYOUT.profile_json("a"), "no profile")
     with pytest.raises(SlotFault):
-        job.main(str(one.work.folder))
-    assert one.work.secret() == ""
+        job.main(str(one.folder.path))
+    assert one.folder.secret() == ""

@@ -1,74 +1,30 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A soak as a unit of the host: begun once, joined, collected, and its record in every case."""
+"""A soak as a unit of the host: what it is given, and its record in every case."""
 
 from __future__ import annotations
 
 import errno
 import json
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence import job as jobs
-from ansible_collections.arcpro.b70.plugins.module_utils._evidence.job import Found
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store, StoreError
-from ansible_collections.arcpro.b70.plugins.module_utils._evidence.work import Work, WorkError
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import SlotFault
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import layout_of
 from ansible_collections.arcpro.b70.plugins.module_utils._soak import job, watching
 from ansible_collections.arcpro.b70.plugins.module_utils._soak.cycles import nothing_seen
 from ansible_collections.arcpro.b70.plugins.module_utils._soak.judging import ISOLATED
-from ansible_collections.arcpro.b70.plugins.module_utils._transient import State
+from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkError
 from ansible_collections.arcpro.b70.plugins.modules.b70_soak import ARGUMENTS
 from unit import contracts
 from unit.plugins.module_utils._slot.calls import host, switch
 from unit.plugins.module_utils._soak.test_cycles import Engine, soak
-
-
-class Systemd:
-    """Knows one unit, and those of others that run."""
-
-    def __init__(self) -> None:
-        self.started: list[Any] = []
-        self.running = False
-        self.others: set[str] = set()
-
-    def start(self, task: Any) -> None:
-        self.started.append(task)
-        self.running = True
-
-    def stop(self, unit: str) -> None:
-        if not self.running:
-            raise WorkError(f"`systemctl stop` failed: Failed to stop {unit}: Unit {unit} not loaded.")
-        self.running = False
-
-    def state(self, unit: str) -> State:
-        return State("active" if self.running or unit in self.others else "inactive", "success", "0")
-
-
-def begun_at_once(
-    monkeypatch: pytest.MonkeyPatch, archive: Path, first: jobs.RecordedJob, second: jobs.RecordedJob
-) -> tuple[Found, Found]:
-    """What two plays find that begin a job at once: the second one comes while the first one makes the job's folder."""
-    found: dict[str, Found] = {}
-    other = Thread(target=lambda: found.update(second=second.start(archive)))
-    prepare = Work.prepare
-
-    def with_another(self: Work, *given: Any) -> None:
-        if not other.ident:
-            other.start()
-            other.join(0.5)  # it has found no job, or waits until this one has begun
-        prepare(self, *given)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Work, "prepare", with_another)
-        found["first"] = first.start(archive)
-        other.join()
-    return found["first"], found["second"]
+from unit.plugins.module_utils._work.units import Systemd, program
 
 
 @pytest.fixture
@@ -87,19 +43,17 @@ def _defaults() -> dict[str, Any]:
 
 
 @pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    return program(tmp_path)
+
+
+@pytest.fixture
 def params(tmp_path: Path) -> dict[str, Any]:
     return {**_defaults(), "state_dir": str(tmp_path / "state"), "records_dir": str(tmp_path / "records")}
 
 
-@pytest.fixture
-def archive(tmp_path: Path) -> Path:
-    path = tmp_path / "module.zip"
-    path.write_bytes(b"program")
-    return path
-
-
 def write_seen(params: dict[str, Any], seen: dict[str, Any]) -> None:
-    job.SoakJob(params).work.save_seen(seen)
+    job.SoakJob(params).folder.save_seen(seen)
 
 
 def records(params: dict[str, Any]) -> list[dict[str, Any]]:
@@ -116,8 +70,8 @@ def test_one_soak_is_begun_and_joined(systemd: Systemd, params: dict[str, Any], 
     assert (first.state, first.joined, again.state, again.joined) == ("running", False, "running", True)
     (task,) = systemd.started
     assert (task.unit, task.limit_s) == ("b70-soak-main.service", 28800 + 1800 + 4 * 3600)
-    assert task.writable == (str(job.SoakJob(params).work.out),)
-    given = job.SoakJob(params).work.given()
+    assert task.writable == (str(job.SoakJob(params).folder.out),)
+    given = job.SoakJob(params).folder.given()
     assert given is not None
     # As many at once as the profile admits.
     assert (given["plan"]["concurrency"], given["plan"]["duration_s"], given["profile"]) == (2, 28800, "a")
@@ -125,18 +79,18 @@ def test_one_soak_is_begun_and_joined(systemd: Systemd, params: dict[str, Any], 
 
 
 def test_no_soak_beside_a_gate(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
-    systemd.others = {"b70-promotion-main.service"}
+    systemd.running = {"b70-promotion-main.service"}
     with pytest.raises(WorkError, match=r"no soak begins: b70-promotion-main\.service runs and asks the engine too"):
         job.SoakJob(params).start(archive)
     assert systemd.started == []
-    systemd.others = {"b70-benchmark-main.service", "b70-context-search-main.service"}
+    systemd.running = {"b70-benchmark-main.service", "b70-context-search-main.service"}
     assert job.SoakJob(params).start(archive).state == "running"
 
 
 def test_one_that_ended_alone_is_collected_once(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
     job.SoakJob(params).start(archive)
     write_seen(params, soak(Engine(lambda number: number == 17)))
-    systemd.running = False
+    systemd.end()
     found = job.SoakJob(params).start(archive)
     assert (found.state, found.joined, found.result["verdict"]) == ("ended", True, "passed")
     (record,) = records(params)
@@ -150,72 +104,11 @@ def test_one_that_ended_alone_is_collected_once(systemd: Systemd, params: dict[s
     assert len(systemd.started) == 2
 
 
-def test_a_play_that_asks_again_after_a_lost_answer_begins_no_second_soak(
-    systemd: Systemd, params: dict[str, Any], archive: Path
-) -> None:
-    job.SoakJob({**params, "token": "first"}).start(archive)
-    write_seen(params, soak(Engine()))
-    systemd.running = False
-    answers = [job.SoakJob({**params, "token": "second"}).start(archive) for _lost in range(3)]
-    assert [(one.state, one.joined) for one in answers] == [("ended", True)] * 3
-    assert len(systemd.started) == 1
-    job.SoakJob({**params, "token": "second"}).acknowledge()
-    assert job.SoakJob({**params, "token": "second"}).start(archive).state == "ended"
-    assert job.SoakJob({**params, "token": "third"}).start(archive).state == "running"
-
-
-def test_a_result_that_nobody_printed_is_told_to_the_next_play(
-    systemd: Systemd, params: dict[str, Any], archive: Path
-) -> None:
-    killed, second = job.SoakJob({**params, "token": "killed"}), job.SoakJob({**params, "token": "second"})
-    killed.start(archive)
-    write_seen(params, soak(Engine()))
-    systemd.running = False
-    # The play is gone, and its process at the controller looks once more.
-    assert killed.look().result["verdict"] == "passed"
-    told = second.answer(check_mode=False)
-    assert (told["state"], told["joined"], told["verdict"]) == ("ended", True, "passed")
-    assert len(records(params)) == len(systemd.started) == 1
-
-
-def test_a_soak_that_is_over_when_its_own_play_asks_again_is_the_play_s(
-    systemd: Systemd, params: dict[str, Any], archive: Path
-) -> None:
-    job.SoakJob({**params, "token": "first"}).start(archive)
-    assert job.SoakJob({**params, "token": "first"}).start(archive).joined is False
-    systemd.running = False
-    answers = [job.SoakJob({**params, "token": "first"}).start(archive) for _lost in range(2)]
-    assert [(one.state, one.joined) for one in answers] == [("ended", False)] * 2
-    assert len(systemd.started) == 1
-
-
-def test_two_plays_at_once_begin_one_soak(
-    systemd: Systemd, params: dict[str, Any], archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plays = [job.SoakJob({**params, "token": token}) for token in ("first", "second")]
-    first, second = begun_at_once(monkeypatch, archive, *plays)
-    assert (first.state, first.joined) == ("running", False)
-    assert (second.state, second.joined) == ("running", True)
-    assert len(systemd.started) == 1
-
-
-def test_one_that_systemd_does_not_start_leaves_nothing(
-    systemd: Systemd, params: dict[str, Any], archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def start(task: Any) -> None:
-        raise WorkError("`systemd-run --quiet` failed: no bus")
-
-    monkeypatch.setattr(systemd, "start", start)
-    with pytest.raises(WorkError, match="no bus"):
-        job.SoakJob(params).start(archive)
-    assert not job.SoakJob(params).work.folder.exists()
-
-
 def test_a_clock_that_was_set_back_wedges_nothing(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
     job.SoakJob(params).start(archive)
     seen = soak(Engine())
     write_seen(params, {**seen, "ended": {**seen["ended"], "at": "2001-01-01T00:00:00Z"}})
-    systemd.running = False
+    systemd.end()
     assert job.SoakJob(params).look().result["verdict"] == "passed"
     (record,) = records(params)
     assert record["ended_at"] == record["began_at"]
@@ -227,7 +120,7 @@ def test_a_record_that_cannot_be_made_is_said_with_what_to_do(
     job.SoakJob(params).start(archive)
     seen = soak(Engine())
     write_seen(params, {**seen, "ended": {**seen["ended"], "at": "at noon"}})
-    systemd.running = False
+    systemd.end()
     with pytest.raises(WorkError, match=r"no record .*'at noon'.*remove .*soak/main to give it up"):
         job.SoakJob(params).answer(check_mode=False)
 
@@ -249,7 +142,7 @@ def test_a_record_that_cannot_be_written_is_written_by_the_next_play(
 ) -> None:
     job.SoakJob(params).start(archive)
     write_seen(params, soak(Engine()))
-    systemd.running = False
+    systemd.end()
 
     def write(*_given: Any) -> None:
         raise fault
@@ -270,7 +163,7 @@ def test_one_that_was_killed_leaves_a_record(
     if cycles:
         row = {"number": 1, "began_at": "2026-06-07T09:00:00Z", "seconds": None, "canary": None, "anomalies": 0}
         write_seen(params, {**nothing_seen(), "cycles": [{**row, "load": None}]})
-    systemd.running = False
+    systemd.end()
     found = job.SoakJob(params).look()
     assert found.result["verdict"] == "unfinished"
     assert records(params)[0]["data"]["ended"]["how"] == "vanished"
@@ -282,7 +175,7 @@ def test_check_mode_begins_nothing_and_writes_no_record(
     assert job.SoakJob(params).answer(check_mode=True)["state"] == "none"
     assert systemd.started == []
     job.SoakJob(params).start(archive)
-    systemd.running = False
+    systemd.end()
     found = job.SoakJob(params).answer(check_mode=True)
     assert (found["state"], found["verdict"], records(params)) == ("ended", None, [])
 
@@ -295,10 +188,6 @@ def test_one_that_is_stopped_is_unfinished(systemd: Systemd, params: dict[str, A
     assert job.SoakJob({**params, "state": "stopped"}).answer(check_mode=False)["verdict"] == "unfinished"
 
 
-def test_nothing_is_there_to_be_stopped(systemd: Systemd, params: dict[str, Any]) -> None:
-    assert job.SoakJob({**params, "state": "stopped"}).answer(check_mode=False)["state"] == "none"
-
-
 def test_nothing_is_soaked_where_nothing_is_served(
     systemd: Systemd, params: dict[str, Any], archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,7 +197,7 @@ def test_nothing_is_soaked_where_nothing_is_served(
     monkeypatch.setattr(watching, "served", served)
     with pytest.raises(WorkError, match="no soak begins: slot main serves no verified engine"):
         job.SoakJob(params).start(archive)
-    assert not job.SoakJob(params).work.folder.exists()
+    assert not job.SoakJob(params).folder.path.exists()
 
 
 @pytest.mark.parametrize(
@@ -329,10 +218,3 @@ def test_a_plan_that_asks_no_wrong_answer_again_is_refused(params: dict[str, Any
     with pytest.raises(WorkError, match=r"reruns and stress of the soak are both 0.*at least 1"):
         job.plan_of({**params, "reruns": 0, "stress": 0}, 8)
     assert job.plan_of({**params, "reruns": 0, "stress": 1}, 8).stress == 1
-
-
-def test_a_damaged_file_is_named(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
-    job.SoakJob(params).start(archive)
-    (job.SoakJob(params).work.folder / "given.json").write_text("{")
-    with pytest.raises(WorkError, match=r"given\.json is damaged"):
-        job.SoakJob(params).look()

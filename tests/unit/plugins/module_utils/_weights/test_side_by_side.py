@@ -28,7 +28,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest impor
     WeightsError,
     size_in_words,
 )
-from ansible_collections.arcpro.b70.plugins.plugin_utils import _host_job
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _work
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.places import Site
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
@@ -142,7 +142,7 @@ def digest(data: bytes) -> str:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    monkeypatch.setattr(_host_job, "keep_alive", lambda _connection: None)
+    monkeypatch.setattr(_work, "keep_alive", lambda _connection: None)
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
     return Machine(tmp_path)
 

@@ -13,7 +13,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.arcpro.b70.plugins.action import b70_context_search, b70_promotion, b70_soak
-from ansible_collections.arcpro.b70.plugins.plugin_utils import _host_job, _recorded_work
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _work
 from unit.plugins.plugin_utils._evidence.fleet import probes
 
 PROBES = probes(4480)
@@ -39,9 +39,9 @@ class Host:
         self.collected = False
         self.acknowledged: Any = NONE
         clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda seconds: None)
-        monkeypatch.setattr(_host_job, "time", clock)
+        monkeypatch.setattr(_work, "time", clock)
         monkeypatch.setattr(ActionBase, "run", lambda self, tmp, task_vars: {})
-        monkeypatch.setattr(_recorded_work.display, "display", lambda text, color=None: self.said.append(text))
+        monkeypatch.setattr(_work.display, "display", lambda text, color=None: self.said.append(text))
 
     def run(self, action: Any = b70_soak, *, check_mode: bool = False, **arguments: Any) -> dict[str, Any]:
         plugin = object.__new__(action.ActionModule)
@@ -170,18 +170,6 @@ def test_a_failure_of_the_module_is_the_result(monkeypatch: pytest.MonkeyPatch) 
     assert (result["failed"], result["msg"], result["summary"]) == (True, "nothing is soaked", [])
 
 
-def test_a_search_whose_answer_was_lost_is_asked_for_by_the_same_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = Host(monkeypatch, AnsibleConnectionFailure("gone"), RUNNING, {**ENDED, "trials": [], "found": None})
-    host.run(b70_context_search, profile="c64", sequences=64)
-    assert (len(host.begun), host.collected) == (1, True)
-
-
-def test_the_look_at_a_search_begins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = Host(monkeypatch, RUNNING)
-    host.run(b70_context_search, profile="c64", sequences=64, state="shown")
-    assert (host.begun, host.collected) == (set(), False)
-
-
 def test_the_trials_of_a_search_are_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     trials = [
         {"length": 15616, "kv_tokens": 667253, "concurrency": 42.73, "passes": False, "seconds": 66.2, "probes": {}},
@@ -195,16 +183,6 @@ def test_the_trials_of_a_search_are_a_table(monkeypatch: pytest.MonkeyPatch) -> 
         "        32768           -       0.00  no      41.0",
         "         4480      292317      65.25  yes     66.9",
         "measured with it: first token after 0.12 s; 64 streams, 853.33 tok/s; 64 sequences of full length in 9.6 s",
-        "in the profile c64, below engine.settings:",
-        "max_model_len: 4480",
-    ]
-
-
-def test_a_search_of_the_former_version_is_shown_without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    trials = [{"length": 4480, "kv_tokens": 292317, "concurrency": 65.25, "passes": True, "seconds": 66.94}]
-    host = Host(monkeypatch, {**ENDED, "trials": trials, "found": 4480, "profile": "c64"})
-    assert host.run(b70_context_search, profile="c64", sequences=64)["summary"][2:5] == [
-        "         4480      292317      65.25  yes     66.9",
         "in the profile c64, below engine.settings:",
         "max_model_len: 4480",
     ]

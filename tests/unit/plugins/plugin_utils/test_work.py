@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._host_job import HostJob, keep_alive
+from ansible_collections.arcpro.b70.plugins.plugin_utils._work import HostJob, keep_alive
 
 
 class Connection:

@@ -1,18 +1,24 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A job that continues on a host while the controller watches it over a connection that may be lost."""
+"""The controller's part in work that belongs to a host: begin or join it, watch it over a connection that may be lost,
+and take what became of it."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import shlex
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
+from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 from ansible.utils.path import makedirs_safe, unfrackpath
 
 T = TypeVar("T")
@@ -21,6 +27,10 @@ T = TypeVar("T")
 KEEP_ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3 -o ConnectTimeout=10"
 RECONNECT_LIMIT_S = 600.0
 PAUSE_S = 2.0
+# The work takes minutes or hours, but its beginning is of interest at once.
+PAUSES_S = (1.0, 15.0)
+
+display = Display()
 
 
 class HostJob:
@@ -95,6 +105,29 @@ class HostJob:
             self.check_play()
             time.sleep(min(left, PAUSE_S))
 
+    def finish(self, ask: Callable[[str], dict[str, Any]], show: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        """Return what became of the work, with `joined`, as the module on the host says it.
+
+        :param ask: asks the module for one step: start, look or acknowledge.
+        :param show: is called with each answer while the work goes on.
+        """
+        found = self.ask(lambda: ask("start"))
+        joined = found.get("joined")
+        while found.get("state") == "running":
+            show(found)
+            found = self.look(lambda: ask("look"))
+        return self.taken({**found, "joined": joined}, ask)
+
+    def taken(self, found: dict[str, Any], ask: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+        """Return an answer, after the host was told that this play has the result in it."""
+        if found.get("state") == "ended" and not found.get("failed"):
+            self.check_play()
+            with suppress(AnsibleConnectionFailure):  # the next play is told the same again
+                noted = ask("acknowledge")
+                if noted.get("failed"):
+                    self._say(f"the next play gets this result again: {noted.get('msg')}")
+        return found
+
     def _reset(self) -> None:
         try:
             self._connection.reset()
@@ -123,3 +156,70 @@ def keep_alive(connection: Any) -> None:
     socket = shlex.quote(f'ControlPath="{folder}/b70-{name}"'.replace("%", "%%"))
     connection.set_option("ssh_args", f"{KEEP_ALIVE} -o {socket} {given}")
     connection.set_option("reconnection_retries", 0)
+
+
+class RecordedWork(ActionBase):
+    """An action whose module answers `start`, `look` and `acknowledge` with state, line, verdict, reasons and more.
+
+    Outside check mode, a unit of the host does the work and outlives the action. A line is shown whenever it
+    progresses.
+    """
+
+    MODULE = ""
+    WORK = ""  # such as "the soak"
+
+    _supports_check_mode = True
+    _supports_async = False
+    _said = ""
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        self._vars = task_vars or {}
+        # A question is asked again if its answer was lost. This tells the host that it is the same question.
+        self._token = secrets.token_hex(8)
+        self._host = str(self._vars.get("inventory_hostname", "host"))
+        try:
+            found = self._answer()
+        finally:
+            self._remove_tmp_path(self._connection._shell.tmpdir)
+        return {**result, **found, "summary": [] if found.get("failed") else self._words(found)}
+
+    def details(self, found: dict[str, Any]) -> list[str]:
+        """Return further lines about work that has ended."""
+        return []
+
+    def _answer(self) -> dict[str, Any]:
+        limit = float(self._task.args.get("reconnect_timeout") or RECONNECT_LIMIT_S)
+        job = HostJob(self._connection, self.WORK, lambda text: self._say(text, C.COLOR_WARN), PAUSES_S, limit)
+        state = "shown" if self._task.check_mode else self._task.args.get("state")
+        if state == "shown":
+            return self._ask("look")
+        return job.taken(self._ask("look"), self._ask) if state == "stopped" else job.finish(self._ask, self._show)
+
+    def _show(self, found: dict[str, Any]) -> None:
+        line = found["line"]
+        if not self._said:
+            how = "joins" if found["joined"] else "begins"
+            self._say(f"{how} {self.WORK} of {line}; it goes on without this play, which may be run again to join it")
+        elif line != self._said:
+            self._say(line)
+        self._said = line
+
+    def _ask(self, step: str) -> dict[str, Any]:
+        arguments = {"host_name": self._host, **self._task.args, "step": step, "token": self._token}
+        return dict(self._execute_module(module_name=self.MODULE, module_args=arguments, task_vars=self._vars))
+
+    def _words(self, found: dict[str, Any]) -> list[str]:
+        if found["verdict"] is None:
+            would = f", so {self.WORK} would begin" if self._task.check_mode and found["state"] != "running" else ""
+            return [f"{self._host}: {found['line']}{would}"]
+        before = ", which began before this play," if found["joined"] else ""
+        return [
+            f"{self._host}: {self.WORK}{before} {found['verdict']}: {found['line']}",
+            *self.details(found),
+            *found["reasons"],
+            f"record: {found['file']}",
+        ]
+
+    def _say(self, text: str, color: str | None = None) -> None:
+        display.display(f"{self._host} | {text}", color=color or C.COLOR_VERBOSE)

@@ -1,0 +1,160 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Begin work of a host or join it, look at it, stop it, collect what became of it, and note that a play has it.
+
+The work is a transient unit of systemd. Each call is short and may come twice, because its answer may be lost.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from .._slot.host.clock import SystemClock
+from .._slot.model.state_file import stamp
+from .._transient import Systemd, Task
+from .decide import BEGIN, REFUSE, Found, death, on_begin
+from .folder import Folder, WorkError, last_line, own_archive
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a unit is begun with.
+
+    :param given: what the unit needs, and those who say what became of it.
+    :param task: the unit; None if there is nothing to do and all is seen.
+    :param secret: what the unit needs and nobody else may read; the unit then runs as root.
+    """
+
+    given: Mapping[str, Any]
+    task: Task | None
+    secret: str = ""
+
+
+@dataclass(frozen=True)
+class Job(ABC):
+    """One piece of work, as a module's options name it. Each kind implements the abstract methods."""
+
+    params: Mapping[str, Any]
+    noun: ClassVar[str]
+    systemd: ClassVar[Systemd] = Systemd(WorkError, "work of a host")
+
+    @property
+    @abstractmethod
+    def unit(self) -> str:
+        """Return the name of the unit."""
+
+    @property
+    @abstractmethod
+    def folder(self) -> Folder:
+        """Return the folder, which no other work has."""
+
+    @abstractmethod
+    def begin(self) -> Beginning:
+        """Return what to do; raise a fault if it can't be done. The folder has the program and is held."""
+
+    @abstractmethod
+    def outcome(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what became of work that has ended. The folder is held."""
+
+    def differs(self, given: Mapping[str, Any]) -> Sequence[str]:
+        """Return how work with this `given` is not what the options ask for."""
+        return ()
+
+    def nothing_seen(self) -> dict[str, Any]:
+        """Return what a unit that has just begun has seen."""
+        return {"now": "", "ended": None}
+
+    def task(self, limit_s: int, **more: Any) -> Task:
+        """Return the unit. more: fields of Task; without an argv it runs `main(folder)` of the kind's module."""
+        folder = self.folder
+        own = {
+            "unit": self.unit,
+            "description": f"{self.noun[0].upper()}{self.noun[1:]}",
+            "argv": folder.argv(type(self).__module__),
+            "limit_s": limit_s,
+            "directory": str(folder.path),
+            "writable": (str(folder.out),),
+        }
+        return Task(**{**own, **more})
+
+    def start(self, archive: Path | None = None) -> Found:
+        """Begin the work, join what is under way, or return a result that no play has been told yet."""
+        token = self.params["token"]
+        with self.folder.alone():
+            found = self._collect()
+            differs = self.differs(found.given) if found.given else ()
+            step = on_begin(found, token, other=bool(differs))
+            if step == REFUSE:
+                raise WorkError(
+                    f"another {self.noun} is under way, with {'; '.join(differs)}: run this again when it has ended, "
+                    f"or end it with `systemctl stop {self.unit}`"
+                )
+            if step != BEGIN:
+                return replace(found, joined=not found.begun_by(token))
+            self._begin(archive or own_archive())
+        return self.look()
+
+    def look(self, *, write: bool = True) -> Found:
+        """Look at the work. write: collect what became of work that has ended, if nobody did yet."""
+        found = self._look()
+        if write and found.state == "ended" and not found.result:
+            with self.folder.alone():
+                return self._collect()
+        return found
+
+    def stop(self) -> Found:
+        """End the work that is under way."""
+        if self.systemd.state(self.unit).running:
+            self.systemd.stop(self.unit)
+        return self.look()
+
+    def acknowledge(self) -> Found:
+        """Note that the play has the result and can print it, so that the next play begins anew."""
+        with self.folder.alone():
+            found = self._collect()
+            if found.result:
+                # The first note stays.
+                self.folder.save_result({"told_to": self.params["token"], **found.result})
+        return found
+
+    def _begin(self, archive: Path) -> None:
+        folder = self.folder
+        folder.prepare(archive)
+        try:
+            beginning = self.begin()
+            task = beginning.task
+            told = {"token": self.params["token"], "began_at": stamp(SystemClock().now())}
+            log, user = (task.log, task.user) if task else ("", "")
+            folder.give({**told, "log": log, **beginning.given}, user, beginning.secret)
+            if task:
+                self.systemd.start(task)
+        except Exception:
+            if not self.systemd.state(self.unit).running:  # else systemd was only slow to say so
+                folder.remove()
+                raise
+
+    def _collect(self) -> Found:
+        """Look, and find out what became of work that has ended. The caller holds the folder."""
+        found = self._look()
+        if found.state == "ended" and not found.result:
+            if found.seen["ended"] is None:
+                why = death(self.systemd.state(self.unit).result, last_line(found.given["log"]))
+                why = f"the {self.noun} broke off: {why}"
+                found.seen["ended"] = {"how": "vanished", "why": why, "at": self.folder.last_seen_at()}
+            found.result.update(self.outcome(found.given, found.seen))
+            self.folder.save_result(found.result)
+        return found
+
+    def _look(self) -> Found:
+        given = self.folder.given()
+        if given is None:
+            return Found("none")
+        result = self.folder.result() or {}
+        # The unit before what it saw: if it ends between the two looks, it has left that.
+        running = not result and self.systemd.state(self.unit).running
+        return Found("running" if running else "ended", given, self.folder.seen() or self.nothing_seen(), result)
