@@ -202,7 +202,14 @@ STEPS: dict[str, Step] = {
         RELEASE,
         (pytest("fleet", "-m", "fleet", "tests/scenarios", env=["B70_SCENARIOS_LAB=fleet"], limit_s=7200),),
         covers=(
-            *("roles/rollout", "roles/recycle", "roles/load_balancer", "playbooks/site.yml", "playbooks/rollout.yml"),
+            *(
+                "roles/rollout",
+                "roles/recycle",
+                "roles/fleet",
+                "roles/load_balancer",
+                "playbooks/site.yml",
+                "playbooks/rollout.yml",
+            ),
             *(f"{CONTROLLER}/_rollout", f"{CONTROLLER}/_load_balancer"),
             *("tests/scenarios/test_fleet.py", "tests/scenarios/test_rollout.py", "tests/scenarios/test_balanced.py"),
         ),

@@ -19,6 +19,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _fleet_run
 from ansible_collections.arcpro.b70.plugins.plugin_utils._controller_action import ControllerAction
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout import show
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.begin import Settings, plan, refusals, resumable
@@ -71,6 +72,8 @@ class ActionModule(ControllerAction):
 
     def answer(self, given: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         self._given, self._vars = given, variables
+        # Ansible runs each task in a process of its own; their parent is the run.
+        self._run = _fleet_run.run_of(os.getppid())
         steps = {
             "plan": self._plan,
             "judge": self._judge,
@@ -99,7 +102,7 @@ class ActionModule(ControllerAction):
         now = datetime.now(UTC)
         given = Settings(**{field.name: self._given[field.name] for field in fields(Settings)})
         name = f"{now:%Y%m%dT%H%M%SZ}-{given.profile}"
-        rollout = plan(name, _moment(now), given, looks, self._earlier(given.profile))
+        rollout = replace(plan(name, _moment(now), given, looks, self._earlier(given.profile)), run=self._run)
         lines = show.plan_lines(rollout, int(self._vars.get("ansible_forks", 5)))
         if rollout.id != name:
             lines.insert(1, f"resumes the rollout that began at {rollout.began}")
@@ -161,6 +164,9 @@ class ActionModule(ControllerAction):
         """What the hosts of the first wave that was open say, and what follows."""
         rollout, record = self._read()
         wave = rollout.batches[0] if rollout.batches else ()
+        strangers = set(self._vars.get("ansible_play_batch", ())) - set(wave)
+        if strangers:
+            raise ValueError(f"{listed(sorted(strangers))} is in no wave that is open; see {record}")
         rollout = rollout.with_results({host: result_of(self._result(host)) for host in wave})
         return self._follow(decide(rollout, wave), record, wave)
 
@@ -231,7 +237,10 @@ class ActionModule(ControllerAction):
 
     def _read(self) -> tuple[Rollout, Path]:
         record = Path(self._given["record"])
-        return from_dict(json.loads(record.read_text(encoding="utf-8"))), record
+        rollout = from_dict(json.loads(record.read_text(encoding="utf-8")))
+        if rollout.run != self._run:
+            raise ValueError(f"another run of the playbook has gone on with it, so this one ends here; see {record}")
+        return rollout, record
 
     def _show(self, lines: list[str]) -> None:
         for line in lines:

@@ -219,6 +219,18 @@ def test_a_rollout_whose_controller_was_killed_is_finished_by_the_next_run(play:
     assert [switches(rig) - before for rig, before in zip(play.fleet, begun, strict=True)] == [1] * 4
 
 
+def test_a_second_rollout_is_told_who_owns_the_fleet_and_disturbs_nobody(play: Play) -> None:
+    play.fleet[1].tell("sim-b", load_s=15.0)
+    with play.start() as process:
+        wait_for(lambda: loading(play.fleet[1]), "the second wave loads")
+        code, said = Play(play.fleet, play.folder / "other").run()
+        assert code != 0
+        assert f"{play.fleet[0].host.name}: it belongs to the rollout of sim-b by" in said, said
+        output, _none = process.communicate(timeout=600)
+    assert (process.returncode, served(play.fleet)) == (0, ["sim-b"] * 4), output
+    assert play.verdicts() == ["verified"] * 4
+
+
 def test_a_host_that_answers_differently_is_named_and_closed(play: Play) -> None:
     odd = play.fleet[2]
     odd.tell("sim-b", "other-words")

@@ -149,6 +149,7 @@ class Rollout:
     began: str = ""
     ended: str = ""
     back: tuple[str, ...] = ()  # the hosts that a stop takes back
+    run: str = ""  # the run of the playbook that carries it out
 
     @property
     def canary(self) -> Member:
@@ -206,6 +207,7 @@ def from_dict(data: Mapping[str, Any]) -> Rollout:
             gate=Gate(data.get("gate", Gate.VERIFIED)),
             status=Status(data["status"]),
             back=tuple(data["back"]),
+            run=data.get("run", ""),
         )
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"not the record of a rollout: {error}") from error

@@ -15,6 +15,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.arcpro.b70.plugins.action import b70_rollout
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _fleet_run
 
 PREDICTED = {"outcome": "committed", "previous_profile": "old", "verified": False, "actions": ["start new"]}
 SERVED: dict[str, Any] = {
@@ -282,6 +283,16 @@ def test_a_host_that_left_the_inventory_leaves_the_record(steps: Steps) -> None:
     again = steps.run("plan", {"h1": {**SERVED, "outcome": "unchanged"}, "h2": PREDICTED})
     assert (again["id"], again["hosts"]) == (first["id"], ["h2"])
     assert [member["host"] for member in steps.written()["members"]] == ["h1", "h2"]
+
+
+def test_a_run_ends_where_another_one_went_on_with_its_rollout(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps.run("plan", of_four())
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(_fleet_run, "run_of", lambda process: "lap:1:1")
+        steps.run("plan", of_four())
+    for step in ("judge", "settle", "back", "report"):
+        with pytest.raises(AnsibleActionFail, match="another run of the playbook has gone on with it"):
+            steps.run(step, of_four(h1=SERVED))
 
 
 def test_a_record_that_is_torn_is_named(steps: Steps) -> None:

@@ -1,0 +1,72 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plays over a fleet, with hosts that are folders of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils import _fleet_lease
+from ansible_collections.arcpro.b70.plugins.plugin_utils import _fleet_run
+from checks.plays import hosts, play, run_plays, said
+
+
+class Fleet:
+    """Two hosts; what each keeps in its state directory is in a folder with its name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        names = ("h1", "h2")
+        self.inventory = hosts(
+            {name: {"host_state_dir": str(folder / name), "ansible_become": False} for name in names}
+        )
+        self.inventory["b70_hosts"] = {"hosts": {name: {} for name in names}}
+        (folder / "inventory.json").write_text(json.dumps(self.inventory))
+
+    def lease(self, host: str, **lease: str) -> dict[str, Any] | None:
+        file = self.folder / host / _fleet_lease.FILE
+        if lease:
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(json.dumps(lease))
+        return json.loads(file.read_text()) if file.exists() else None
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet(tmp_path)
+
+
+def own(point: str, **variables: Any) -> dict[str, Any]:
+    role = {"ansible.builtin.include_role": {"name": "arcpro.b70.fleet", "tasks_from": point}, "vars": variables}
+    return {"hosts": "b70_hosts", "gather_facts": False, "tasks": [role]}
+
+
+THEIRS = {"owner": "bob@lap", "what": "the rollout of new", "since": "2026-06-07T09:08:44Z"}
+
+
+def test_a_host_that_another_run_owns_keeps_a_play_from_every_host(fleet: Fleet) -> None:
+    running = {"run": _fleet_run.run_of(os.getpid()), **THEIRS, "until": "2999-01-01T00:00:00Z"}
+    fleet.lease("h2", **running)
+    done = play("recycle", inventory=str(fleet.folder / "inventory.json"))
+    assert done.returncode == 2, done.stdout
+    why = "Nothing was started. h2: it belongs to the rollout of new by bob@lap, since 2026-06-07T09:08:44Z"
+    assert why in said(done.stdout), done.stdout
+    assert (fleet.lease("h1"), fleet.lease("h2")) == (None, running)
+
+
+def test_what_ended_without_giving_it_up_is_taken_kept_and_given_up(fleet: Fleet) -> None:
+    gone = _fleet_run.run_of(os.getpid()).rpartition(":")[0] + ":1"
+    fleet.lease("h2", run=gone, **THEIRS, until="2999-01-01T00:00:00Z")
+    plays = [own("main", fleet_what="a test"), own("keep"), own("check"), own("release")]
+    done = run_plays(fleet.folder, plays, inventory=fleet.inventory)
+    assert done.returncode == 0, done.stdout
+    assert (fleet.lease("h1"), fleet.lease("h2")) == (None, None)
+    lost = run_plays(fleet.folder, [own("main"), own("release"), own("keep")], inventory=fleet.inventory)
+    assert lost.returncode == 2
+    assert "h1: its lease was given up" in said(lost.stdout), lost.stdout
