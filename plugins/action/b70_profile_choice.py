@@ -12,14 +12,17 @@ from ansible.errors import AnsibleActionFail
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
 from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.choose import Here, choose
-from ansible_collections.arcpro.b70.plugins.plugin_utils._controller_action import ControllerAction
+from ansible_collections.arcpro.b70.plugins.plugin_utils._controller_action import (
+    CATALOGUE,
+    ControllerAction,
+    read_catalogue,
+)
 from ansible_collections.arcpro.b70.plugins.plugin_utils._nodes import node_place
 from ansible_collections.arcpro.b70.plugins.plugin_utils._slots import slot_places
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "host": {"type": "dict", "required": True},
-    "catalogue": {"type": "dict", "required": True},
-    "stacks": {"type": "dict", "required": True},
+    **CATALOGUE,
     "requested": {"type": "str", "default": ""},
     "initial": {"type": "str", "default": ""},
     "slots": {"type": "dict", "default": {}},
@@ -43,8 +46,9 @@ class ActionModule(ControllerAction):
             group = node_place(plain(given["nodes"]), name)
         except ValueError as error:
             raise AnsibleActionFail(f"b70_profile_choice: {error}") from error
+        profiles, stacks = read_catalogue(self, given, variables)
         here = Here(
-            stacks=plain(given["stacks"]),
+            stacks=stacks,
             host=plain(given["host"]),
             stack_root=given["stack_root"],
             models_dir=given["models_dir"],
@@ -56,7 +60,7 @@ class ActionModule(ControllerAction):
             slots = slot_places(plain(given["slots"]), _ANY_PORT) if given["slots"] else {}
         except ValueError as error:
             raise AnsibleActionFail(f"b70_profile_choice: {error}") from error
-        choice = choose(plain(given["catalogue"]), here, given["requested"], given["initial"], slots, given["slot"])
+        choice = choose(profiles, here, given["requested"], given["initial"], slots, given["slot"])
         if choice["problems"]:
             why = " ".join(choice["problems"])
             message = f"{name} cannot serve {choice['profile']} ({choice['reason']}): {why} {choice['advice']}"

@@ -10,9 +10,9 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
-from ansible.plugins.loader import lookup_loader
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
+from ansible_collections.arcpro.b70.plugins.plugin_utils._controller_action import CATALOGUE, read_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.rendering import (
     asks_for_cards,
     may_have_sides,
@@ -24,7 +24,7 @@ WEIGHTS = "arcpro.b70.b70_weights"
 HOST_INFO = "arcpro.b70.b70_host_info"
 # What the module and the rendering both know.
 SHARED = ("slot", "config_dir", "unit_dir", "run_dir", "state_dir")
-OWN = ("settings", "profile_dirs", "stack_dirs", "inline_profiles", "weights")
+OWN = ("settings", *CATALOGUE)
 
 
 class ActionModule(ActionBase):
@@ -48,15 +48,9 @@ class ActionModule(ActionBase):
         return result
 
     def _files(self, given: dict[str, Any], variables: dict[str, Any]) -> list[dict[str, str]]:
-        lookup = lookup_loader.get("arcpro.b70.catalogue", loader=self._loader, templar=self._templar)
-        stack_dirs, inline = given.get("stack_dirs") or [], given.get("inline_profiles") or {}
-        stacks = lookup.run([], variables, kind="stacks", stack_dirs=stack_dirs)[0]
-        dirs = given.get("profile_dirs") or []
-        more = {"weights": given["weights"]} if given.get("weights") else {}
-        more |= {"dirs": dirs, "stack_dirs": stack_dirs, "inline": inline}
-        profiles = lookup.run([], variables, kind="profiles", **more)[0]
+        profiles, stacks = read_catalogue(self, given, variables)
         settings = {**plain(given["settings"]), **{key: given[key] for key in SHARED}, "stacks": stacks}
-        if weights := self._weights(plain(profiles), settings, variables):
+        if weights := self._weights(profiles, settings, variables):
             settings["weights"] = weights
         needed = asks_for_cards(profiles)
         if settings.get("cards") in (None, "") and (needed or any(map(may_have_sides, profiles.values()))):

@@ -24,4 +24,9 @@ options:
     description: Profiles as data, C(name) to profile.
     type: dict
     default: {}
+  weights:
+    description: What the site says of the weights of profiles, as for the lookup P(arcpro.b70.catalogue#lookup). It
+      decides in which directory the model of a profile stands.
+    type: dict
+    default: {}
 """

@@ -23,7 +23,7 @@ options:
   kind:
     description: What to return.
     type: str
-    choices: [profiles, stacks, models]
+    choices: [profiles, stacks, models, directories]
     default: profiles
   dirs:
     description:
@@ -72,27 +72,30 @@ EXAMPLES = r"""
 RETURN = r"""
 _raw:
   description:
-    - One mapping. For profiles, C(name) to the complete profile, with C(origins) (dotted path to the name of the
+    - For profiles, C(name) to the complete profile, with C(origins) (dotted path to the name of the
       profile that wrote the value), C(origin_files) (dotted path to the file it is written in) and C(source_file).
       C(weights) lists the directories of its models, with C(directory), C(base) and C(repository).
     - For models, C(name) to the list with C(source), C(precisions), C(notes) and C(models).
+    - For directories, the list of the directories in which the models of the profiles stand, also those without a commit,
+      which somebody fills by hand. Relative ones are below the directory of the weights.
     - For stacks, C(name) to the complete manifest, with C(source_file) and, where it names a C(lock), C(lock_file) and
       C(lock_sha256).
   type: list
-  elements: dict
+  elements: raw
 """
 
 from pathlib import Path
 from typing import Any
 
+from ansible import constants
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins_file
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.models import load_models
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.places import Site
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.places import Site, directories
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError, did_you_mean
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.shared import Reading
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import PinsError
 
@@ -100,19 +103,24 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import PinsError
 class LookupModule(LookupBase):
     """The lookup as Ansible finds it."""
 
-    def run(self, terms: list[str], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[dict[str, Any]]:
+    def run(self, terms: list[str], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[Any]:
         self.set_options(var_options=variables, direct=kwargs)
         places = [str(place) for key in ("inventory_dir", "playbook_dir") if (place := (variables or {}).get(key))]
         try:
             if self.get_option("kind") == "models":
                 return [_chosen(load_models(), terms, "list of models")]
             folders = _folders(self.get_option("stack_dirs"), places)
-            stacks = load_stacks(folders)
             if self.get_option("kind") == "stacks":
-                return [_chosen(stacks, terms, "stack")]
-            folders = _folders(self.get_option("dirs"), places)
-            site = _site(self.get_option("weights"))
-            return [_chosen(load_catalogue(folders, self.get_option("inline"), stacks, site), terms, "profile")]
+                return [_chosen(load_stacks(folders), terms, "stack")]
+            read = Reading(
+                folders=tuple(_folders(self.get_option("dirs"), places)),
+                stack_folders=tuple(folders),
+                inline=self.get_option("inline"),
+                site=_site(self.get_option("weights")),
+            )
+            # A play's workers are processes: what one of them has read, all others find in the folder of this run.
+            profiles = _chosen(read.shared(Path(constants.DEFAULT_LOCAL_TMP)), terms, "profile")
+            return [directories(profiles) if self.get_option("kind") == "directories" else profiles]
         except (CatalogueError, PinsError) as error:
             raise AnsibleLookupError(str(error)) from error
 

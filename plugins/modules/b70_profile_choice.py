@@ -21,17 +21,10 @@ author:
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.info_module
+  - arcpro.b70.catalogue
 options:
   host:
     description: The result of M(arcpro.b70.b70_host_info), run with O(arcpro.b70.b70_host_info#module:slot).
-    type: dict
-    required: true
-  catalogue:
-    description: All profiles, from the lookup P(arcpro.b70.catalogue#lookup).
-    type: dict
-    required: true
-  stacks:
-    description: All stack manifests, from the same lookup.
     type: dict
     required: true
   requested:
@@ -79,8 +72,7 @@ EXAMPLES = r"""
 - name: Choose the profile
   arcpro.b70.b70_profile_choice:
     host: "{{ host }}"
-    catalogue: "{{ lookup('arcpro.b70.catalogue') }}"
-    stacks: "{{ lookup('arcpro.b70.catalogue', kind='stacks') }}"
+    profile_dirs: "{{ b70_profile_dirs | default([]) }}"
   register: choice
 
 - name: Say what it is

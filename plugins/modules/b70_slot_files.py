@@ -41,11 +41,6 @@ attributes:
   idempotent:
     support: full
 options:
-  weights:
-    description: What the site says of the weights of profiles, as for the lookup P(arcpro.b70.catalogue#lookup). It
-      decides in which directory the model of a profile stands.
-    type: dict
-    default: {}
   settings:
     description: The settings of the host. Everything else comes from the catalogue.
     type: dict

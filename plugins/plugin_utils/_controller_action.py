@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The common part of actions that have no module: they run on the controller and reach no host."""
+"""The common part of actions that have no module: they run on the controller and reach no host. And the catalogue."""
 
 from __future__ import annotations
 
@@ -10,6 +10,29 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ansible.plugins.action import ActionBase
+from ansible.plugins.loader import lookup_loader
+
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
+
+# The options of the fragment arcpro.b70.catalogue.
+CATALOGUE: Mapping[str, Mapping[str, Any]] = {
+    "profile_dirs": {"type": "list", "elements": "str", "default": []},
+    "stack_dirs": {"type": "list", "elements": "str", "default": []},
+    "inline_profiles": {"type": "dict", "default": {}},
+    "weights": {"type": "dict", "default": {}},
+}
+
+
+def read_catalogue(
+    action: ActionBase, given: Mapping[str, Any], variables: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the complete profiles and the stack manifests, each by name, that the options of a task name."""
+    lookup = lookup_loader.get("arcpro.b70.catalogue", loader=action._loader, templar=action._templar)
+    stack_dirs = given.get("stack_dirs") or []
+    words = {"dirs": given.get("profile_dirs") or [], "inline": plain(given.get("inline_profiles") or {})}
+    words["weights"] = plain(given.get("weights") or {})
+    profiles = lookup.run([], variables, kind="profiles", stack_dirs=stack_dirs, **words)[0]
+    return profiles, lookup.run([], variables, kind="stacks", stack_dirs=stack_dirs)[0]
 
 
 class ControllerAction(ActionBase):

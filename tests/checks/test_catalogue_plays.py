@@ -187,14 +187,10 @@ def test_the_choice_is_registered_or_refused_with_the_nearest(tmp_path: Path) ->
         "problems": [],
         "slot": {"profile": None, "profiles": []},
     }
-    catalogue = {
-        "catalogue": "{{ lookup('arcpro.b70.catalogue') }}",
-        "stacks": "{{ lookup('arcpro.b70.catalogue', kind='stacks') }}",
-    }
     asked = {"made": {"requested": "qwen36-27b-int4-autoround"}, "refused": {"initial": "minimax-m27-c1"}}
     tasks = []
     for name, words in asked.items():
-        module = {"arcpro.b70.b70_profile_choice": {"host": host, **catalogue, **words}}
+        module = {"arcpro.b70.b70_profile_choice": {"host": host, **words}}
         tasks += [{**module, "register": name, "ignore_errors": name == "refused"}, note(name, name)]
     plays = [{"hosts": "all", "gather_facts": False, "tasks": tasks}, write_notes(tmp_path)]
     done = run_plays(tmp_path, plays, inventory=hosts({"localhost": {}}))

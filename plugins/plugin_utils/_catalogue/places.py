@@ -175,6 +175,12 @@ def companion_paths(
     return {name: weights_path({"model": model}, models_dir, found) for name, model in given.items() if model}
 
 
+def directories(profiles: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the directories of the models of complete profiles, with their commit and, as filled by hand, without."""
+    models = [one for profile in profiles.values() for one in profile["weights"]]
+    return list(dict.fromkeys(one[key] for key in ("directory", "base") for one in models))
+
+
 def models_of(profile: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any], list[str]]]:
     """Return the models of a profile: dotted path, model, and the patterns of its files; no pattern means all files."""
     model = profile["model"]

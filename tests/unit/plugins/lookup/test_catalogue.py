@@ -50,6 +50,12 @@ def test_stacks():
         lookup("xpuu", kind="stacks")
 
 
+def test_directories():
+    places = lookup("minimax-m27-c1", kind="directories")
+    (model,) = lookup("minimax-m27-c1")["minimax-m27-c1"]["weights"]
+    assert places == list(dict.fromkeys([model["directory"], model["base"]]))
+
+
 def test_models():
     assert len(lookup("llm-scaler", kind="models")["llm-scaler"]["models"]) == 85
     with pytest.raises(AnsibleLookupError, match='no list of models "llm-scaller"; did you mean "llm-scaler"'):
