@@ -76,8 +76,8 @@ _raw:
       profile that wrote the value), C(origin_files) (dotted path to the file it is written in) and C(source_file).
       C(weights) lists the directories of its models, with C(directory), C(base) and C(repository).
     - For models, C(name) to the list with C(source), C(precisions), C(notes) and C(models).
-    - For directories, the list of the directories in which the models of the profiles stand, also those without a commit,
-      which somebody fills by hand. Relative ones are below the directory of the weights.
+    - For directories, the list of the directories in which the models of the profiles stand, also those without a
+      commit, which somebody fills by hand. Relative ones are below the directory of the weights.
     - For stacks, C(name) to the complete manifest, with C(source_file) and, where it names a C(lock), C(lock_file) and
       C(lock_sha256).
   type: list

@@ -15,7 +15,7 @@ from ansible.plugins.loader import lookup_loader
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
 
 # The options of the fragment arcpro.b70.catalogue.
-CATALOGUE: Mapping[str, Mapping[str, Any]] = {
+CATALOGUE: dict[str, dict[str, Any]] = {
     "profile_dirs": {"type": "list", "elements": "str", "default": []},
     "stack_dirs": {"type": "list", "elements": "str", "default": []},
     "inline_profiles": {"type": "dict", "default": {}},

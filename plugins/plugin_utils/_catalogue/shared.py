@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Share one reading of the catalogue between the processes of a run: each worker of Ansible begins with nothing read."""
+"""Share one reading of the catalogue between the processes of a run, each of which begins with nothing read."""
 
 from __future__ import annotations
 

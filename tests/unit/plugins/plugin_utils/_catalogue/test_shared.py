@@ -8,10 +8,19 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue import shared
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import DEFAULTS, load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.places import Site
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 
-MINE = "name: mine\nstatus: experiment\nstack: cpu\ncards: 0\nmodel: {directory: x}\nengine: {settings: {max_model_len: 1024}}\ntitle: %s\n"
+MINE = """
+name: mine
+status: experiment
+stack: cpu
+cards: 0
+model: {directory: x}
+engine: {settings: {max_model_len: 1024}}
+title: %s
+"""
 
 
 @pytest.fixture
@@ -24,14 +33,18 @@ def folder(tmp_path):
 @pytest.fixture
 def readings(monkeypatch):
     """Return the list to which each reading of the files appends."""
-    read, load = [], shared.load_catalogue
-    monkeypatch.setattr(shared, "load_catalogue", lambda *given: read.append(1) or load(*given))
+    read = []
+
+    def load(*given):
+        read.append(given)
+        return load_catalogue(*given)
+
+    monkeypatch.setattr(shared, "load_catalogue", load)
     return read
 
 
-def reading(folder, **more):
-    given = {"folders": (folder,), "stack_folders": (), "inline": {}, "site": Site()} | more
-    return shared.Reading(**given)
+def reading(folder, inline=None, site=DEFAULTS):
+    return shared.Reading((folder,), (), inline or {}, site)
 
 
 def test_the_files_are_read_once_and_again_when_one_changes(folder, readings, tmp_path):
@@ -56,7 +69,7 @@ def test_what_else_decides_has_a_reading_of_its_own(folder, tmp_path):
 def test_faults_are_told_to_everyone(folder, tmp_path):
     (folder / "mine.yml").write_text("name: mine\nstack: cpuu\nstatus: experiment\n")
     for _process in range(2):
-        with pytest.raises(CatalogueError, match="mine.yml"):
+        with pytest.raises(CatalogueError, match=r"mine\.yml"):
             reading(folder).shared(tmp_path)
 
 
