@@ -95,6 +95,7 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins_file
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.models import load_models
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.places import Site, directories
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError, did_you_mean
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.shared import Reading
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import PinsError
@@ -115,7 +116,7 @@ class LookupModule(LookupBase):
             read = Reading(
                 folders=tuple(_folders(self.get_option("dirs"), places)),
                 stack_folders=tuple(folders),
-                inline=self.get_option("inline"),
+                inline=plain(self.get_option("inline")),
                 site=_site(self.get_option("weights")),
             )
             # A play's workers are processes: what one of them has read, all others find in the folder of this run.
@@ -128,7 +129,8 @@ class LookupModule(LookupBase):
 def _site(weights: dict[str, Any]) -> Site:
     path = weights.get("pins_file")
     pins = _pins_file.read(str(path)).values("weights") if path else {}
-    return Site(weights.get("sources") or {}, weights.get("revisions") or {}, pins)
+    # A template's own kind of mapping can be neither copied nor written as JSON.
+    return Site(plain(weights.get("sources") or {}), plain(weights.get("revisions") or {}), pins)
 
 
 def _folders(named: list[str], places: list[str]) -> list[Path]:

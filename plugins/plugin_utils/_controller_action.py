@@ -12,8 +12,6 @@ from typing import Any, ClassVar
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import lookup_loader
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
-
 # The options of the fragment arcpro.b70.catalogue.
 CATALOGUE: dict[str, dict[str, Any]] = {
     "profile_dirs": {"type": "list", "elements": "str", "default": []},
@@ -29,8 +27,8 @@ def read_catalogue(
     """Return the complete profiles and the stack manifests, each by name, that the options of a task name."""
     lookup = lookup_loader.get("arcpro.b70.catalogue", loader=action._loader, templar=action._templar)
     stack_dirs = given.get("stack_dirs") or []
-    words = {"dirs": given.get("profile_dirs") or [], "inline": plain(given.get("inline_profiles") or {})}
-    words["weights"] = plain(given.get("weights") or {})
+    named = {"dirs": "profile_dirs", "inline": "inline_profiles", "weights": "weights"}
+    words = {word: given[option] for word, option in named.items() if given.get(option)}
     profiles = lookup.run([], variables, kind="profiles", stack_dirs=stack_dirs, **words)[0]
     return profiles, lookup.run([], variables, kind="stacks", stack_dirs=stack_dirs)[0]
 

@@ -190,10 +190,18 @@ def test_the_choice_is_registered_or_refused_with_the_nearest(tmp_path: Path) ->
     asked = {"made": {"requested": "qwen36-27b-int4-autoround"}, "refused": {"initial": "minimax-m27-c1"}}
     tasks = []
     for name, words in asked.items():
-        module = {"arcpro.b70.b70_profile_choice": {"host": host, **words}}
+        site = {"inline_profiles": "{{ own }}", "weights": {"revisions": "{{ revisions }}", "sources": "{{ sources }}"}}
+        module = {"arcpro.b70.b70_profile_choice": {"host": host, **site, **words}}
         tasks += [{**module, "register": name, "ignore_errors": name == "refused"}, note(name, name)]
     plays = [{"hosts": "all", "gather_facts": False, "tasks": tasks}, write_notes(tmp_path)]
-    done = run_plays(tmp_path, plays, inventory=hosts({"localhost": {}}))
+    # As group_vars have them: mappings of templates.
+    given = {
+        "commit": "0123456789abcdef" * 2 + "01234567",
+        "revisions": {"Qwen/Qwen3-0.6B": "{{ commit }}"},
+        "sources": {"mine": {"repo": "someone/mine", "revision": "{{ commit }}"}},
+        "own": {"mine": {"extends": "qwen36-27b-int4-autoround", "status": "experiment", "title": "{{ commit }}"}},
+    }
+    done = run_plays(tmp_path, plays, inventory=hosts({"localhost": given}))
     assert done.returncode == 0, done.stdout
     told = json.loads((tmp_path / "localhost.json").read_text())
     assert (told["made"]["profile"], told["made"]["stacks"]) == ("qwen36-27b-int4-autoround", ["xpu"])
