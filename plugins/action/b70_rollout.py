@@ -21,10 +21,18 @@ from ansible.utils.display import Display
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _fleet_run
 from ansible_collections.arcpro.b70.plugins.plugin_utils._controller_action import ControllerAction
+from ansible_collections.arcpro.b70.plugins.plugin_utils._fleet import Seen, seen_by
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout import show
-from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.begin import Settings, plan, refusals, resumable
-from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.decide import Decision, after_rollback, decide
+from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.begin import Look, Settings, plan, refusals, resumable
+from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.decide import (
+    Decision,
+    after_rollback,
+    at_the_end,
+    decide,
+    looked,
+)
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.model import (
+    SERVES,
     Gate,
     Rollout,
     Status,
@@ -47,7 +55,11 @@ display = Display()
 
 RECORD = "rollout.json"
 OPTIONS: dict[str, dict[str, Any]] = {
-    "step": {"type": "str", "choices": ["plan", "judge", "settle", "gate", "back", "report"], "required": True},
+    "step": {
+        "type": "str",
+        "choices": ["plan", "look", "judge", "settle", "gate", "back", "report", "recap"],
+        "required": True,
+    },
     "results": {"type": "str"},
     "record": {"type": "path"},
     "profile": {"type": "str"},
@@ -59,6 +71,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gate_without_record": {"type": "str", "choices": ["hold", "pass"], "default": "hold"},
     "gate_timeout": {"type": "int", "default": 1800},
     "foreseen": {"type": "str", "default": ""},
+    "looked": {"type": "str", "default": "__slot_looked"},
     "quarantined": {"type": "list", "elements": "dict", "default": []},
     "measure": {"type": "str", "default": ""},
     "dir": {"type": "path"},
@@ -76,11 +89,13 @@ class ActionModule(ControllerAction):
         self._run = _fleet_run.run_of(os.getppid())
         steps = {
             "plan": self._plan,
+            "look": self._look,
             "judge": self._judge,
             "settle": self._settle,
             "gate": self._gate,
             "back": self._back,
             "report": self._report,
+            "recap": self._recap,
         }
         try:
             return steps[given["step"]]()
@@ -90,7 +105,8 @@ class ActionModule(ControllerAction):
     def _plan(self) -> dict[str, Any]:
         """What would be done; nothing starts where one host would refuse."""
         hosts = [str(host) for host in self._vars["ansible_play_hosts_all"]]
-        looks = {host: look_of(self._result(host)) for host in hosts}
+        seen = self._seen("ansible_play_hosts_all")
+        looks = {host: self._check(host, seen.get(host)) for host in hosts}
         refused = refusals(looks)
         if refused:
             named = "".join(f"\n  {host}: {problem}" for host, problem in refused.items())
@@ -120,6 +136,7 @@ class ActionModule(ControllerAction):
             "id": rollout.id,
             "profile": rollout.profile,
             "record": str(record),
+            "members": [member.host for member in rollout.members],
             "hosts": [host for batch in rollout.batches for host in batch] if begins else [],
             "sizes": [len(batch) for batch in rollout.batches] if begins else [],
             "summary": lines,
@@ -160,11 +177,30 @@ class ActionModule(ControllerAction):
         """Without the hosts that left the inventory: no run can reach them any more."""
         return replace(rollout, members=tuple(m for m in rollout.members if m.host in self._vars["hostvars"]))
 
+    def _seen(self, hosts: str = "ansible_play_batch") -> dict[str, Seen]:
+        """What these hosts saw when they looked last. Those of other batches looked before."""
+        results = (self._vars["hostvars"][host].get(self._given["looked"]) for host in self._vars[hosts])
+        return seen_by(result for result in results if isinstance(result, Mapping))
+
+    def _check(self, host: str, seen: Seen | None) -> Look:
+        """What is known of a host before anything begins. One that is off left no other result."""
+        lost = seen is not None and not seen.reached
+        return Look(problem=seen.why) if seen is not None and lost else look_of(self._result(host))
+
+    def _look(self) -> dict[str, Any]:
+        """What follows from a look at all hosts, before a wave."""
+        rollout, record = self._read()
+        found = looked(rollout, self._seen())
+        decision = decide(found)
+        changed = [one.host for one, before in zip(found.members, rollout.members, strict=True) if one != before]
+        worse = [m.host for m in found.members if m.host in changed and m.failed]
+        return self._follow(decision, record, worse) if worse else self._told(decision)
+
     def _judge(self) -> dict[str, Any]:
         """What the hosts of the first wave that was open say, and what follows."""
         rollout, record = self._read()
         wave = rollout.batches[0] if rollout.batches else ()
-        strangers = set(self._vars.get("ansible_play_batch", ())) - set(wave)
+        strangers = set(self._vars["ansible_play_batch"]) - set(wave)
         if strangers:
             raise ValueError(f"{listed(sorted(strangers))} is in no wave that is open; see {record}")
         rollout = rollout.with_results({host: result_of(self._result(host)) for host in wave})
@@ -224,12 +260,25 @@ class ActionModule(ControllerAction):
         if self._task.check_mode:
             return {}
         rollout, record = self._read()
-        rollout = replace(rollout, ended=_moment(datetime.now(UTC)))
+        rollout = replace(at_the_end(rollout, self._seen()), ended=_moment(datetime.now(UTC)))
         _write(record, rollout)
         lines = show.table(rollout)
         self._show([*lines, *(f"written: {record.with_suffix(kind)}" for kind in (".json", ".md", ".html"))])
-        failed = rollout.status is not Status.FINISHED
-        return {"failed": failed, "msg": lines[-1], "rollout": as_dict(rollout)}
+        return {"msg": lines[-1], "rollout": as_dict(rollout)}
+
+    def _recap(self) -> dict[str, Any]:
+        """The verdict on the host of the task, so that Ansible counts it as the table does."""
+        rollout, _record = self._read()
+        host = str(self._vars["inventory_hostname"])
+        own = next((member for member in rollout.inside if member.host == host), None)
+        good = all(member.verdict in SERVES for member in rollout.inside)
+        if own is not None and own.verdict is Verdict.UNREACHABLE:
+            return {"unreachable": True, "msg": own.result.why or str(own.verdict)}
+        if own is not None and own.verdict not in SERVES:
+            return {"failed": True, "msg": own.result.why or str(own.verdict)}
+        # Where every host of this run serves the profile, the rollout may still miss one that the limit leaves out.
+        missed = good and rollout.status is not Status.FINISHED and host == rollout.inside[0].host
+        return {"failed": True, "msg": show.sentence(rollout)} if missed else {}
 
     def _result(self, host: str) -> Mapping[str, Any] | None:
         found = self._vars["hostvars"][host].get(self._given["results"])

@@ -38,14 +38,17 @@ options:
     description:
       - V(plan) fails if a host would refuse the switch, else begins or resumes a rollout. Hosts of a resumed rollout
         that are not in the play stay in its record. It is not finished before they serve the profile.
+      - V(look) reads what the hosts serve now, before a wave. A host that no longer serves the profile is a failed one.
       - V(judge) reads the results of the first open wave.
       - V(settle) reads whether the hosts that V(plan) or V(judge) named were put into quarantine. The rollout stops if
         one was not.
       - V(gate) reads the result of M(arcpro.b70.b70_benchmark) of the host that V(judge) named for it.
       - V(back) reads the results of the hosts that were taken back.
-      - V(report) prints all results, and fails if the rollout did not finish.
+      - V(report) prints all results, with what each host serves now.
+      - V(recap) has no result but for the host of the task. It fails, or is unreachable, as the table says, so the task
+        is not one for C(run_once). If the rollout is not finished for another reason, the first host fails.
     type: str
-    choices: [plan, judge, settle, gate, back, report]
+    choices: [plan, look, judge, settle, gate, back, report, recap]
     required: true
   results:
     description:
@@ -95,6 +98,12 @@ options:
         C(state=foreseen).
     type: str
     default: ""
+  looked:
+    description:
+      - Name of the variable in which each host registered a loop of M(arcpro.b70.b70_model_slot_info) over names of
+        hosts, for V(step=plan), V(step=look) and V(step=report).
+    type: str
+    default: __slot_looked
   quarantined:
     description: With V(step=settle), the results of M(arcpro.b70.b70_quarantine) of a loop over RV(quarantine).
     type: list
@@ -137,6 +146,11 @@ record:
   description: Path of the record.
   returned: with O(step=plan)
   type: str
+members:
+  description: All hosts of the rollout.
+  returned: with O(step=plan)
+  type: list
+  elements: str
 hosts:
   description: The hosts to switch, in order.
   returned: with O(step=plan)
@@ -149,25 +163,25 @@ sizes:
   elements: int
 next:
   description: The hosts of the next wave, as text.
-  returned: with O(step=plan), O(step=judge), O(step=settle) and O(step=gate)
+  returned: with O(step=plan), O(step=look), O(step=judge), O(step=settle) and O(step=gate)
   type: str
 measure:
   description: The host to be measured before anything else follows, or an empty text.
-  returned: with O(step=plan), O(step=judge), O(step=settle) and O(step=gate)
+  returned: with O(step=plan), O(step=look), O(step=judge), O(step=settle) and O(step=gate)
   type: str
 ended:
   description: Whether no wave follows.
-  returned: with O(step=plan), O(step=judge), O(step=settle) and O(step=gate)
+  returned: with O(step=plan), O(step=look), O(step=judge), O(step=settle) and O(step=gate)
   type: bool
 back:
   description: The hosts to take back, each with the profile that it served before, or an empty text.
-  returned: with O(step=plan), O(step=judge), O(step=settle) and O(step=gate)
+  returned: with O(step=plan), O(step=look), O(step=judge), O(step=settle) and O(step=gate)
   type: dict
 quarantine:
   description:
     - The hosts to put into quarantine now, each with the C(reason) and the C(layout) that
       M(arcpro.b70.b70_model_slot) returned for the host. These are options of M(arcpro.b70.b70_quarantine).
-  returned: with O(step=plan), O(step=judge), O(step=settle) and O(step=gate)
+  returned: with O(step=plan), O(step=look), O(step=judge), O(step=settle) and O(step=gate)
   type: dict
 rollout:
   description: The record.

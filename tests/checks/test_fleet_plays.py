@@ -70,3 +70,47 @@ def test_what_ended_without_giving_it_up_is_taken_kept_and_given_up(fleet: Fleet
     lost = run_plays(fleet.folder, [own("main"), own("release"), own("keep")], inventory=fleet.inventory)
     assert lost.returncode == 2
     assert "h1: its lease was given up" in said(lost.stdout), lost.stdout
+
+
+SERVED = {
+    "outcome": "committed",
+    "profile": "new",
+    "verified": True,
+    "fingerprint": "f",
+    "phases": [],
+    "verified_by": [],
+}
+
+
+def test_the_recap_agrees_with_the_table_and_names_a_host_that_is_off(fleet: Fleet) -> None:
+    """All were switched; at the end one host is off, and the other one serves nothing."""
+    off = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+    fleet.inventory["all"]["hosts"]["h2"] |= off
+    predicted = {"outcome": "committed", "previous_profile": "old", "verified": False}
+    step: dict[str, Any] = {"results": "returned", "record": "{{ __rollout_plan.record | default(omit) }}"}
+    plan = {**step, "step": "plan", "profile": "new", "waves": "100%", "dir": str(fleet.folder / "rollouts")}
+    judge = {**step, "step": "judge"}
+    plans = [
+        {"ansible.builtin.set_fact": {"returned": predicted}},
+        {"arcpro.b70.b70_rollout": plan, "register": "__rollout_plan", "run_once": True},
+        {"ansible.builtin.set_fact": {"returned": SERVED}},
+    ]
+    waves = [{"arcpro.b70.b70_rollout": judge, "run_once": True}]
+    report = {"ansible.builtin.include_role": {"name": "arcpro.b70.rollout", "tasks_from": "report"}}
+    slot = {f"slot_{kind}_dir": str(fleet.folder / kind) for kind in ("config", "run", "state", "unit")}
+    plays = [
+        {"hosts": "b70_hosts", "gather_facts": False, "tasks": plans},
+        {"hosts": "b70_hosts", "gather_facts": False, "serial": 1, "tasks": waves},
+        {"hosts": "b70_hosts", "gather_facts": False, "vars": slot, "tasks": [report]},
+    ]
+    done = run_plays(fleet.folder, plays, inventory=fleet.inventory)
+    (record,) = (fleet.folder / "rollouts").glob("*/rollout.json")
+    members = json.loads(record.read_text())["members"]
+    assert [(one["now"], one["result"]["verdict"]) for one in members] == [
+        ("nothing", "no longer served"),
+        ("off", "unreachable"),
+    ], done.stdout
+    recap = {line.split()[0]: line for line in done.stdout.splitlines() if " unreachable=" in line}
+    assert "failed=1" in recap["h1"], recap
+    assert "unreachable=1" in recap["h2"], recap
+    assert done.returncode != 0

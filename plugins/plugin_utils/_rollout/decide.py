@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from .._fleet import Seen
 from .agreement import agreement
-from .model import UNPASSED, Gate, Member, OnFailure, Rollout, Status, Verdict, listed
+from .model import SERVES, UNPASSED, Gate, Member, OnFailure, Rollout, Status, Verdict, listed
 from .waves import allowed
-
-_SERVES = (Verdict.VERIFIED, Verdict.ALREADY)
 
 
 @dataclass(frozen=True)
@@ -59,11 +58,35 @@ def decide(rollout: Rollout, switched: Collection[str] = ()) -> Decision:
     batches = rollout.batches
     if batches:
         return Decision(rollout, next=batches[0], quarantine=named)
-    left = [member.host for member in rollout.outside if member.verdict not in _SERVES or member.host in found.outvoted]
+    left = [member.host for member in rollout.outside if member.verdict not in SERVES or member.host in found.outvoted]
     if left:
         why = f"{listed(left)} {'is' if len(left) == 1 else 'are'} outside the limit of this run"
         return Decision(replace(rollout, reason=why), quarantine=named)
     return Decision(replace(rollout, status=Status.FINISHED, reason=""), quarantine=named)
+
+
+def looked(rollout: Rollout, seen: Mapping[str, Seen]) -> Rollout:
+    """Return the rollout after its hosts were looked at: what counted as served may have ended since."""
+    return replace(rollout, members=tuple(_looked(m, seen.get(m.host), rollout.profile) for m in rollout.members))
+
+
+def _looked(member: Member, seen: Seen | None, profile: str) -> Member:
+    if seen is None:
+        return member
+    member = replace(member, now=seen.now)
+    if member.verdict not in SERVES | {Verdict.UNMEASURED} or (seen.ready and seen.profile == profile):
+        return member
+    verdict = Verdict.LOST if seen.reached else Verdict.UNREACHABLE
+    why = f"it serves {seen.profile or 'nothing'} now" if seen.reached and seen.profile != profile else seen.why
+    return replace(member, result=replace(member.result, verdict=verdict, profile=seen.profile, why=why))
+
+
+def at_the_end(rollout: Rollout, seen: Mapping[str, Seen]) -> Rollout:
+    """Return the rollout as its hosts are at its end. What was decided before stays; nobody is taken back any more."""
+    found = looked(rollout, seen)
+    if rollout.status not in (Status.RUNNING, Status.FINISHED):
+        return found
+    return replace(decide(found).rollout, back=())
 
 
 def _to_measure(rollout: Rollout, switched: Collection[str]) -> Member | None:

@@ -43,6 +43,7 @@ class Verdict(StrEnum):
     DISPUTED = "verified, answers in dispute"  # on a tie
     UNMEASURED = "verified, to be measured"  # the gate has not judged its wave
     HELD = "verified, held by the gate"
+    LOST = "no longer served"  # since its wave, or since the plan
     RETURNED = "rolled back"  # by the rollout
     STRANDED = "rollback failed"
 
@@ -58,8 +59,11 @@ FAILURES = frozenset(
         Verdict.DISPUTED,
         Verdict.STRANDED,
         Verdict.HELD,
+        Verdict.LOST,
     }
 )
+# Serves the profile, and counts.
+SERVES = frozenset({Verdict.ALREADY, Verdict.VERIFIED})
 # Serves the profile, verified, but was not let pass.
 UNPASSED = frozenset({Verdict.UNMEASURED, Verdict.HELD, Verdict.DISPUTED})
 
@@ -112,7 +116,7 @@ class Member:
     """A host of the rollout.
 
     wave: its number from 1. before: the profile that it served before the rollout. outside: it is in the record, but
-    not among the hosts of this run, which leaves it as it is.
+    not among the hosts of this run, which leaves it as it is. now: what it served when it was looked at last.
     """
 
     host: str
@@ -120,6 +124,7 @@ class Member:
     before: str | None = None
     result: Result = WAITING
     outside: bool = False
+    now: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -220,6 +225,7 @@ def _member(data: Mapping[str, Any]) -> Member:
         wave=data["wave"],
         before=data["before"],
         outside=bool(data.get("outside")),
+        now=data.get("now", ""),
         result=Result(
             verdict=Verdict(result["verdict"]),
             profile=result["profile"],

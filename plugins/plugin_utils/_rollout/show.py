@@ -13,7 +13,7 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._page import document
 
 from .model import FAILURES, Member, Rollout, Status, Verdict, listed
 
-HEAD = ("HOST", "WAVE", "FROM", "TO", "VERDICT", "SECONDS", "PHASES")
+HEAD = ("HOST", "WAVE", "FROM", "NOW", "VERDICT", "SECONDS", "PHASES")
 _SHOWN_S = 0.05
 _LEVEL = {
     Verdict.WAITING: "SKIP",
@@ -61,7 +61,7 @@ def _row(member: Member) -> tuple[str, ...]:
         member.host,
         str(member.wave),
         member.before or "-",
-        "?" if unknown else serves or "-",
+        member.now or ("?" if unknown else serves or "-"),
         f"{member.verdict}{', outside the limit' if member.outside else ''}",
         seconds,
         ", ".join(shown),

@@ -50,9 +50,14 @@ class Steps:
         *,
         check_mode: bool = False,
         others: dict[str, Any] | None = None,
+        batch: list[str] | None = None,
+        host: str = "h1",
         **given: Any,
     ) -> dict[str, Any]:
-        """hosts: what each host of the play returned. others: variables of the hosts that a limit leaves out."""
+        """Run a step.
+
+        hosts: what each host of the play returned. others: further variables, also of hosts that a limit leaves out.
+        """
         arguments = {"step": step, "results": "switched", "record": self.record, "foreseen": "foreseen", **given}
         if step == "plan":
             arguments |= {"profile": "new", "dir": str(self.folder), "waves": "1,1,2", **self.settings}
@@ -61,9 +66,16 @@ class Steps:
         hostvars = {host: {} if returned is None else {"switched": returned} for host, returned in hosts.items()}
         hostvars = {host: {**found, **(others or {}).get(host, {})} for host, found in hostvars.items()}
         hostvars |= {host: found for host, found in (others or {}).items() if host not in hostvars}
-        found = plugin.run(None, {"ansible_play_hosts_all": list(hosts), "hostvars": hostvars, "ansible_forks": 5})
+        batch = batch if batch is not None else [] if step == "judge" else list(hosts)
+        play = {"ansible_play_hosts_all": list(hosts), "ansible_play_batch": batch, "inventory_hostname": host}
+        found = plugin.run(None, {**play, "hostvars": hostvars, "ansible_forks": 5})
         self.record = found.get("record", self.record)
         return dict(found)
+
+    def recap(self, *hosts: str) -> list[str]:
+        """What Ansible counts for each host."""
+        told = [self.run("recap", {}, host=host) for host in hosts]
+        return ["unreachable" if one.get("unreachable") else "failed" if one.get("failed") else "ok" for one in told]
 
     def written(self) -> dict[str, Any]:
         return dict(json.loads(Path(self.record).read_text()))
@@ -109,8 +121,8 @@ def test_a_rollout_goes_through_its_waves_and_back(steps: Steps) -> None:
     back = {**SERVED, "profile": "old"}
     steps.run("back", of_four(h1=back, h2=back, h4=back))
     report = steps.run("report", of_four())
-    assert report["failed"]
     assert "rolled back" in report["msg"]
+    assert steps.recap("h1", "h3") == ["failed", "failed"]
     assert [member["result"]["verdict"] for member in steps.written()["members"]] == [
         "rolled back",
         "rolled back",
@@ -205,7 +217,8 @@ def test_a_run_after_a_kill_measures_one_host_of_each_wave_that_was_switched_and
     assert steps.run("gate", of_four(h2={"record": MEASURED}, h3=unchanged))["next"] == "h3, h4"
     assert steps.run("judge", of_four(h3=unchanged, h4=SERVED))["measure"] == "h3"
     assert steps.run("gate", of_four(h3={"record": MEASURED}))["ended"]
-    assert not steps.run("report", of_four())["failed"]
+    steps.run("report", of_four())
+    assert (steps.written()["status"], steps.recap("h1", "h4")) == ("finished", ["ok", "ok"])
 
 
 def test_a_host_that_disagrees_is_handed_out_for_quarantine(steps: Steps) -> None:
@@ -233,10 +246,8 @@ def test_a_quarantine_that_was_not_set_stops_the_rollout(tmp_path: Path, max_fai
     assert (settled["ended"], settled["quarantine"]) == (True, {})
     report = steps.run("report", of_four())
     assert "stopped because h2 disagrees and could not be put into quarantine: gone" in report["msg"]
-    assert (report["failed"], steps.written()["members"][1]["result"]["verdict"]) == (
-        True,
-        "disagrees, not quarantined",
-    )
+    assert steps.written()["members"][1]["result"]["verdict"] == "disagrees, not quarantined"
+    assert steps.recap("h1", "h2", "h4") == ["ok", "failed", "failed"]
 
 
 def test_a_plan_that_finds_hosts_at_odds_hands_them_out_and_starts_no_other(tmp_path: Path) -> None:
@@ -244,6 +255,66 @@ def test_a_plan_that_finds_hosts_at_odds_hands_them_out_and_starts_no_other(tmp_
     unchanged, odd = ({**found, "outcome": "unchanged"} for found in (SERVED, ODD))
     planned = steps.run("plan", of_four(h1=unchanged, h2=odd, h3=unchanged))
     assert (list(planned["quarantine"]), planned["hosts"], planned["ended"]) == (["h2"], [], True)
+
+
+NOW_SERVED = {"slot": "main", "profile": "new", "open": True, "verified": True, "quarantine": None}
+QUARANTINED = {**NOW_SERVED, "open": False, "quarantine": {"since": "09:00", "reason": "wrong answers"}}
+OFF = {"unreachable": True, "msg": "ssh: No route to host"}
+
+
+def looked(by: str, **seen: Any) -> dict[str, Any]:
+    return {by: {"__slot_looked": {"results": [{"item": host, **info} for host, info in seen.items()]}}}
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "now", "counted"),
+    [
+        (QUARANTINED, "no longer served", "new, closed", "failed"),
+        ({**NOW_SERVED, "profile": "old"}, "no longer served", "old", "failed"),
+        (OFF, "unreachable", "off", "unreachable"),
+    ],
+)
+def test_a_canary_host_that_was_lost_in_the_pause_stops_the_next_wave(
+    steps: Steps, found: dict[str, Any], verdict: str, now: str, counted: str
+) -> None:
+    steps.run("plan", of_four())
+    steps.run("judge", of_four(h1=SERVED))
+    decided = steps.run("look", of_four(), others=looked("h2", h1=found, h2=NOW_SERVED), batch=["h2"])
+    assert (decided["ended"], decided["next"]) == (True, "")
+    steps.run("report", of_four(), others=looked("h3", h1=found, h3={**NOW_SERVED, "profile": "old"}))
+    canary, *_others = steps.written()["members"]
+    assert (canary["result"]["verdict"], canary["now"], steps.written()["members"][2]["now"]) == (verdict, now, "old")
+    assert (steps.written()["status"], steps.recap("h1", "h3")) == ("stopped", [counted, "failed"])
+
+
+def test_a_look_that_finds_all_as_it_was_lets_the_wave_begin_whatever_others_saw_before(steps: Steps) -> None:
+    steps.run("plan", of_four())
+    steps.run("judge", of_four(h1=SERVED))
+    found = {**looked("h2", h1=NOW_SERVED), **looked("h3", h1=OFF)}
+    decided = steps.run("look", of_four(), others=found, batch=["h2"])
+    assert (decided["ended"], decided["next"]) == (False, "h2")
+
+
+def test_what_max_fail_forgives_still_counts_as_failed(tmp_path: Path) -> None:
+    steps = Steps(tmp_path, max_fail="1")
+    steps.run("plan", of_four())
+    steps.run("judge", of_four(h1=SERVED))
+    steps.run("judge", of_four(h2=OFF))
+    steps.run("judge", of_four(h3=SERVED, h4=SERVED))
+    steps.run("report", of_four(), others=looked("h1", h1=NOW_SERVED, h2=OFF, h3=NOW_SERVED, h4=NOW_SERVED))
+    assert steps.written()["status"] == "finished"
+    assert steps.recap("h1", "h2", "h3") == ["ok", "unreachable", "ok"]
+
+
+def test_a_host_that_is_off_is_said_to_be_off_before_anything_begins(steps: Steps) -> None:
+    with pytest.raises(AnsibleActionFail, match="h3: it is off or cannot be reached: ssh: No route to host"):
+        steps.run("plan", of_four(h3=None), others=looked("h3", h3=OFF), batch=["h1", "h2", "h4"])
+
+
+def test_a_wave_that_is_not_the_open_one_is_not_judged(steps: Steps) -> None:
+    steps.run("plan", of_four())
+    with pytest.raises(AnsibleActionFail, match="h2 is in no wave that is open"):
+        steps.run("judge", of_four(h2=SERVED), batch=["h2"])
 
 
 def test_the_next_run_goes_on_with_the_record(steps: Steps) -> None:
@@ -254,7 +325,8 @@ def test_the_next_run_goes_on_with_the_record(steps: Steps) -> None:
     assert (again["id"], again["hosts"]) == (first["id"], ["h2", "h3", "h4"])
     steps.run("judge", of_four(h2=SERVED))
     steps.run("judge", of_four(h3=SERVED, h4=SERVED))
-    assert not steps.run("report", of_four())["failed"]
+    steps.run("report", of_four())
+    assert steps.written()["status"] == "finished"
     assert steps.run("plan", of_four())["hosts"] == ["h1", "h2", "h3", "h4"]
 
 
@@ -268,7 +340,7 @@ def test_a_run_with_a_limit_keeps_the_others_in_the_record(steps: Steps) -> None
     judged = steps.run("judge", {"h3": SERVED}, others=others)
     assert (judged["ended"], judged["back"]) == (True, {})
     report = steps.run("report", {"h3": SERVED}, others=others)
-    assert (report["failed"], steps.written()["status"]) == (True, "running")
+    assert (steps.recap("h3"), steps.written()["status"]) == (["failed"], "running")
     assert "h2, h4 are outside the limit of this run" in report["msg"]
     served = {**SERVED, "outcome": "unchanged"}
     full = steps.run("plan", of_four(h1=served, h3=served))

@@ -120,7 +120,7 @@ def test_what_leaves_no_good_record_is_held(returned, why):
 def test_the_table_tells_each_host_and_why_it_failed():
     results = {"h1": GOOD, "h2": failed()}
     lines = table(decide(began(names(4)).with_results(results)).rollout)
-    assert lines[0].split() == ["HOST", "WAVE", "FROM", "TO", "VERDICT", "SECONDS", "PHASES"]
+    assert lines[0].split() == ["HOST", "WAVE", "FROM", "NOW", "VERDICT", "SECONDS", "PHASES"]
     assert lines[1].split() == ["h1", "1", "old", "new", "verified", "3.0", "stop", "1.0,", "health", "2.0"]
     assert lines[2].split()[:7] == ["h2", "2", "old", "old", "failed,", "rolled", "back"]
     assert lines[5] == "h2: it did not work"
