@@ -354,6 +354,17 @@ UNIT_DIR = PurePosixPath("/etc/systemd/system")
 NODE_KEY = "b70-nodes"  # the key that the nodes of a group share, as a file and as a credential
 
 
+class _Place:
+    """A path below another one of the layout, `folder`; `{slot}` stands for the slot's name."""
+
+    def __init__(self, folder: str, below: str) -> None:
+        self._folder, self._below = folder, below
+
+    def __get__(self, layout: Layout, _kind: object = None) -> PurePosixPath:
+        folder: PurePosixPath = getattr(layout, self._folder)
+        return folder / self._below.format(slot=layout.slot)
+
+
 @dataclass(frozen=True)
 class Layout:
     """Where things are on the host."""
@@ -365,9 +376,29 @@ class Layout:
     unit_dir: PurePosixPath = UNIT_DIR
     frontdoor_url: str = "http://127.0.0.1:8000"
 
-    @property
-    def profiles_dir(self) -> PurePosixPath:
-        return self.config_dir / "profiles"
+    profiles_dir = _Place("config_dir", "profiles")
+    pending_dir = _Place("config_dir", "pending")
+    slot_file = _Place("config_dir", "slot.json")  # what the role rendered for the slot as a whole
+    current_env = _Place("config_dir", "current.env")
+    node_key_file = _Place("config_dir", f"keys/{NODE_KEY}")  # the key of the group, which only root reads
+    slot_run_dir = _Place("run_dir", "{slot}")
+    state_file = _Place("slot_run_dir", "state.json")
+    spare_file = _Place("slot_run_dir", "spare")  # keeps room that a new state can take when no other is left
+    lock_file = _Place("slot_run_dir", "lock")
+    progress_file = _Place("slot_run_dir", "progress.jsonl")
+    liveness_file = _Place("slot_run_dir", "liveness.json")  # what the controller has seen, and does next
+    node_file = _Place("slot_run_dir", "node.json")  # what this node last reported, and heard from the others
+    part_file = _Place("slot_run_dir", "part.json")  # the part of another node's engine that this host runs
+    committed_file = _Place("state_dir", "committed/{slot}.json")  # the rendering that was verified last
+    journal_file = _Place("state_dir", "journal/{slot}.jsonl")
+    next_journal = _Place("state_dir", "journal/{slot}.jsonl.next")  # the one that is about to begin
+    evidence_dir = _Place("state_dir", "evidence")
+    records_index = _Place("state_dir", "records/index.json")  # the list of what the role evidence keeps
+    network_file = _Place("state_dir", "network.json")  # measurements of the network to the other nodes of a group
+    peer_access_file = _Place("state_dir", "peer-access.json")  # what evaluate.yml proved of access between cards
+    quarantine_file = _Place("state_dir", "quarantine.json")  # of the host: a card that is lost, is so for every slot
+    climb_file = _Place("state_dir", "climb.json")  # what was tried last for a lost card of the host
+    before_file = _Place("state_dir", "node/{slot}.json")  # what was served before a part of an engine took its place
 
     def profile_json(self, name: str) -> PurePosixPath:
         return self.profiles_dir / f"{name}.json"
@@ -375,108 +406,26 @@ class Layout:
     def profile_env(self, name: str, which: Which = None) -> PurePosixPath:
         return self.profiles_dir / f"{_engine_name(name, which)}.env"
 
-    @property
-    def pending_dir(self) -> PurePosixPath:
-        return self.config_dir / "pending"
-
     def pending(self, name: str) -> PurePosixPath:
         """Return the file with the rendering of a profile in use that a switch will put in place."""
         return self.pending_dir / f"{name}.json"
-
-    @property
-    def committed_file(self) -> PurePosixPath:
-        """The rendering that was verified last."""
-        return self.state_dir / "committed" / f"{self.slot}.json"
-
-    @property
-    def slot_file(self) -> PurePosixPath:
-        """What the role rendered for the slot as a whole."""
-        return self.config_dir / "slot.json"
-
-    @property
-    def current_env(self) -> PurePosixPath:
-        return self.config_dir / "current.env"
-
-    @property
-    def slot_run_dir(self) -> PurePosixPath:
-        return self.run_dir / self.slot
-
-    @property
-    def state_file(self) -> PurePosixPath:
-        return self.slot_run_dir / "state.json"
-
-    @property
-    def spare_file(self) -> PurePosixPath:
-        """Keeps room that a new state can take when no other is left."""
-        return self.slot_run_dir / "spare"
-
-    @property
-    def lock_file(self) -> PurePosixPath:
-        return self.slot_run_dir / "lock"
-
-    @property
-    def progress_file(self) -> PurePosixPath:
-        return self.slot_run_dir / "progress.jsonl"
-
-    @property
-    def evidence_dir(self) -> PurePosixPath:
-        return self.state_dir / "evidence"
-
-    @property
-    def records_index(self) -> PurePosixPath:
-        """The list of what the role evidence keeps."""
-        return self.state_dir / "records" / "index.json"
-
-    @property
-    def network_file(self) -> PurePosixPath:
-        """The measurements of the network to the other nodes of a group."""
-        return self.state_dir / "network.json"
-
-    @property
-    def peer_access_file(self) -> PurePosixPath:
-        """What evaluate.yml proved of direct access between cards."""
-        return self.state_dir / "peer-access.json"
-
-    @property
-    def quarantine_file(self) -> PurePosixPath:
-        """One file for the host: a card that was lost is lost for every slot."""
-        return self.state_dir / "quarantine.json"
-
-    @property
-    def journal_file(self) -> PurePosixPath:
-        return self.state_dir / "journal" / f"{self.slot}.jsonl"
 
     def older_journal(self, number: int) -> PurePosixPath:
         """Return the journal before this one (1), the one before that (2) …"""
         return self.journal_file.with_name(f"{self.journal_file.name}.{number}")
 
-    @property
-    def next_journal(self) -> PurePosixPath:
-        """The journal that is about to begin."""
-        return self.journal_file.with_name(f"{self.journal_file.name}.next")
+    def card_lock(self, node: str) -> PurePosixPath:
+        """Return the lock of a card, for all slots. node: its device file."""
+        return self.run_dir / "cards" / f"{PurePosixPath(node).name}.lock"
 
-    def unit(self, profile: str, which: Which = None) -> str:
-        """Return the unit of a profile with one engine, or that of one of several."""
-        return f"{self.unit_prefix}{_engine_name(profile, which)}.service"
-
-    @property
-    def liveness_file(self) -> PurePosixPath:
-        """What the liveness watchdog has seen."""
-        return self.slot_run_dir / "liveness.json"
-
-    @property
-    def climb_file(self) -> PurePosixPath:
-        """What was tried last for a lost card of the host."""
-        return self.state_dir / "climb.json"
+    def exclusive(self, unit: str) -> PurePosixPath:
+        """Return the drop-in that names the units which systemd stops before it starts this one."""
+        return self.unit_dir / f"{unit}.d" / EXCLUSIVE
 
     @property
     def controller_unit(self) -> str:
         """The unit that keeps the slot serving what was committed. No unit of a profile has this name."""
         return f"b70-controller-{self.slot}.service"
-
-    def card_lock(self, node: str) -> PurePosixPath:
-        """The lock of a card, for all slots. node: its device file."""
-        return self.run_dir / "cards" / f"{PurePosixPath(node).name}.lock"
 
     @property
     def node_unit(self) -> str:
@@ -484,32 +433,12 @@ class Layout:
         return f"b70-node-{self.slot}.service"
 
     @property
-    def node_key_file(self) -> PurePosixPath:
-        """The key of the group, which only root reads."""
-        return self.config_dir / "keys" / NODE_KEY
-
-    @property
-    def node_file(self) -> PurePosixPath:
-        """What the node service last reported about this node, and heard from the others."""
-        return self.slot_run_dir / "node.json"
-
-    @property
-    def part_file(self) -> PurePosixPath:
-        """The part of an engine over several nodes that this host runs for another one."""
-        return self.slot_run_dir / "part.json"
-
-    @property
-    def before_file(self) -> PurePosixPath:
-        """What the slot served before a part of an engine took its place."""
-        return self.state_dir / "node" / f"{self.slot}.json"
-
-    @property
     def unit_prefix(self) -> str:
         return f"b70-slot-{self.slot}-"
 
-    def exclusive(self, unit: str) -> PurePosixPath:
-        """Return the drop-in that names the units which systemd stops before it starts this one."""
-        return self.unit_dir / f"{unit}.d" / EXCLUSIVE
+    def unit(self, profile: str, which: Which = None) -> str:
+        """Return the unit of a profile with one engine, or that of one of several."""
+        return f"{self.unit_prefix}{_engine_name(profile, which)}.service"
 
     def profile_of(self, unit: str) -> str:
         """Return the profile's name in a unit name of this slot."""
