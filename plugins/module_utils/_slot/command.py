@@ -30,6 +30,7 @@ from .model.nodes import Report
 from .model.recorded import recorded
 from .model.slot_file import read_slot_file
 from .model.state_file import stamp
+from .words.decode import plain
 from .words.effects import Effects
 from .words.types import NODE_KEY, CardMemory, Gate, Layout, Mode, OnFailure, Request, SlotFault
 
@@ -365,5 +366,5 @@ def _clear(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Say)
         done = api.release(fx, layout, api.caller(), arguments.why)
     except OSError as error:
         raise SlotFault(f"the quarantine could not be cleared: {error}") from error
-    say({"cleared": None if held is None else held.as_dict(), "msg": done["msg"]}, [done["msg"]])
+    say({"cleared": plain(held), "msg": done["msg"]}, [done["msg"]])
     return DONE

@@ -8,15 +8,14 @@ A baseline is written when somebody asks for it and never by itself: a corrupt e
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from ..words.types import Layout, SlotFault
+from ..words.decode import decode_document
+from ..words.types import Layout
 
 SCHEMA = 1
-SHOWN = 200  # characters of an answer that are kept beside its hash
 RECORD = "record one with `b70ctl record PROFILE` on this host"
 
 
@@ -46,42 +45,11 @@ def baseline_file(layout: Layout, profile: str) -> PurePosixPath:
     return layout.evidence_dir / "baselines" / f"{profile}.json"
 
 
-def baseline_text(baseline: Baseline) -> str:
-    document = {
-        "schema": SCHEMA,
-        "profile": baseline.profile,
-        "fingerprint": baseline.fingerprint,
-        "recorded_at": baseline.recorded_at,
-        "who": baseline.who,
-        "cases": {
-            name: {"sha256": case.sha256, "text": case.text[:SHOWN], "request": case.request}
-            for name, case in baseline.cases.items()
-        },
-    }
-    return json.dumps(document, indent=2) + "\n"
-
-
 def parse_baseline(text: str | None, where: str, profile: str) -> Baseline | None:
-    """The baseline, or None where there is no file. Raises SlotFault that names the file when it can't be read."""
+    """Return the baseline; None if there is no file. Raise SlotFault naming the file if it can't be read."""
     if text is None:
         return None
-    try:
-        data = json.loads(text)
-        if data["schema"] != SCHEMA:
-            raise ValueError(f"schema {data['schema']}, this version reads {SCHEMA}")
-        return Baseline(
-            profile=str(data["profile"]),
-            fingerprint=str(data["fingerprint"]),
-            recorded_at=str(data["recorded_at"]),
-            who=str(data["who"]),
-            cases={
-                str(name): Recorded(str(case["sha256"]), str(case["text"]), str(case["request"]))
-                for name, case in data["cases"].items()
-            },
-        )
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        problem = f"has no {error}" if isinstance(error, KeyError) else str(error)
-        raise SlotFault(f"the baseline {where} can't be read ({problem}); {how_to_record(profile)}") from error
+    return decode_document(Baseline, text, f"the baseline {where}", SCHEMA, how_to_record(profile))
 
 
 def expected_of(

@@ -9,7 +9,6 @@ and never during a switch. It may be killed at any moment: the next one continue
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -22,7 +21,7 @@ from typing import Any
 from ..ask import canary as canaries
 from ..ask import pooling
 from ..decide import recover
-from ..decide.controller import BUSY, LOOK_S, STARTS, Book, Do, Step, View, book_of, next_step
+from ..decide.controller import BUSY, LOOK_S, STARTS, Book, Do, Step, View, next_step
 from ..decide.machine import Kind
 from ..decide.order import STARTING
 from ..do import settle
@@ -37,11 +36,12 @@ from ..look.observe import health_of, load_profile, read_memory, slot_units
 from ..model import liveness, quarantine, replicas
 from ..model.journal import CONTROLLER, WATCHDOG, Memory, encode
 from ..model.liveness import Climb, Judgement, Liveness, Policy, Rung, Sample, Verdict
-from ..model.liveness_file import Action, Card, Next, Row, Told, Verification, read_liveness
+from ..model.liveness_file import ACTIONS, SCHEMA, Action, Card, Next, Row, Told, Verification, read_liveness
 from ..model.profile import POOLING, CanaryCase, Profile
 from ..model.published import reason_of
 from ..model.slot_file import read_slot_file
 from ..model.state_file import SlotState, stamp
+from ..words.decode import decode, decode_written, document
 from ..words.effects import Effects
 from ..words.moment import Moment
 from ..words.types import End, Layout, Mode, OnFailure, Phase, Reply, Request, SlotFault, ToldToEndFault, UnitState
@@ -134,7 +134,8 @@ class Controller:
     def __post_init__(self) -> None:
         # The pauses of a controller before this one go on. The file ends with the boot, and so does its clock.
         told = read_liveness(self.fx, self.layout) or {}
-        self.book = book_of((told.get("next") or {}).get("book"))
+        with suppress(ValueError):
+            self.book = decode(Book, (told.get("next") or {}).get("book"))
 
     def look(self) -> None:
         """Look once and act on it. The report is written before an action and at the end."""
@@ -673,8 +674,7 @@ class Controller:
             for text in quarantine.impose(self.fx, self.layout, cause)[1]:
                 self.say(text)
         # Recorded first, so that it counts as tried whatever the result.
-        told = {"rung": str(rung), **self._moment().__dict__}
-        self.fx.files.write(self.layout.climb_file, json.dumps(told) + "\n")
+        self.fx.files.write(self.layout.climb_file, document(Climb(rung, self._moment()), SCHEMA))
         self._lost.clear()
         if rung is Rung.REBIND:
             self._settle(wanted)
@@ -728,7 +728,7 @@ class Controller:
                 one.unit.invocation_id,
                 str(one.judged.verdict),
                 one.since,
-                one.judged.flat_s,
+                round(one.judged.flat_s),
                 _reason(one),
             )
             for one in sorted(self.engines.values(), key=lambda one: one.single.replica or 0)
@@ -741,12 +741,12 @@ class Controller:
             engines=rows,
             verification=self.verification,
             action=self.action,
-            counts=self.counts,
+            counts={what: self.counts[what] for what in ACTIONS},
             cards=self._card_rows(),
-            next=Next(self._chosen, str(self.step.do), self.step.why, self._due(), self.book.as_dict()),
+            next=Next(self._chosen, str(self.step.do), self.step.why, self._due(), self.book),
         )
         try:
-            self.fx.files.write(self.layout.liveness_file, told.to_json())
+            self.fx.files.write(self.layout.liveness_file, document(told, SCHEMA))
         except OSError as error:
             self.say(f"what is seen can't be told: {error}")
 
@@ -826,8 +826,6 @@ def _wrong(single: Profile, case: CanaryCase | None, reply: Reply, seconds: floa
 
 
 def _read_climb(fx: Effects, layout: Layout) -> Climb | None:
-    try:
-        data = json.loads(fx.files.read(layout.climb_file) or "null")
-        return None if data is None else Climb(Rung(data.pop("rung")), Moment(**data))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return None
+    with suppress(OSError):
+        return decode_written(Climb, fx.files.read(layout.climb_file), SCHEMA)
+    return None

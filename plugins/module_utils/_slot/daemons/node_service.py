@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from ..decide.unit_checks import came_up
@@ -27,6 +27,7 @@ from ..model.profile import Profile
 from ..model.rendering import pending, put_in_place
 from ..model.slot_file import read_slot_file
 from ..model.state_file import stamp
+from ..words.decode import document, plain
 from ..words.effects import Effects, poll
 from ..words.types import Fault, Layout, Request, SlotFault, UnitState
 
@@ -160,7 +161,7 @@ class NodeService:
         """Write what `b70ctl status` shows, if it has changed."""
         answers = self._answers
         own, *others = (
-            asdict(replace(said, at=0.0, age=0.0)) if isinstance(said, Report) else said
+            plain(replace(said, at=0.0, age=0.0)) if isinstance(said, Report) else said
             for said in (report, *answers.values())
         )
         text = json.dumps({"own": own, "others": dict(zip(answers, others, strict=True))})
@@ -272,7 +273,7 @@ class NodeService:
     def _keep(self, part: Part) -> Part:
         self._say(f"the part of {part.profile} {part.state}{': ' * bool(part.reason)}{part.reason}")
         self._part_at = self._fx.clock.monotonic()
-        self._fx.files.write(self._layout.part_file, json.dumps(asdict(part)))
+        self._fx.files.write(self._layout.part_file, document(part, nodes.SCHEMA))
         return part
 
     def _end_part(self, why: str) -> None:

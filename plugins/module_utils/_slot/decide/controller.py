@@ -13,7 +13,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from ..model.liveness import Policy, Rung
 
@@ -83,17 +82,6 @@ class Book:
     def paused(self, now: float) -> Mapping[str, Tries]:
         """Return the tries whose pause has not ended."""
         return {unit: tries for unit, tries in self.tries.items() if now < tries.due}
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"about": self.about, "tries": {unit: dict(tries.__dict__) for unit, tries in self.tries.items()}}
-
-
-def book_of(data: Any) -> Book:
-    """Return the book in the data that `as_dict` made; an empty one where the data has another shape."""
-    try:
-        return Book(str(data["about"]), {str(unit): Tries(**tries) for unit, tries in data["tries"].items()})
-    except (TypeError, KeyError, AttributeError):
-        return Book()
 
 
 @dataclass(frozen=True)

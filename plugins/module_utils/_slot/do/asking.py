@@ -10,10 +10,11 @@ from typing import Any
 
 from ..ask import canary as canaries
 from ..ask import hearing, pooling
-from ..ask.baseline import Baseline, Recorded, baseline_file, baseline_text, expected_of, parse_baseline
+from ..ask.baseline import SCHEMA, Baseline, Recorded, baseline_file, expected_of, parse_baseline
 from ..ask.canary import CanaryResult
 from ..decide.machine import record_action
 from ..model.profile import POOLING, CanaryCase, Profile
+from ..words.decode import document
 from ..words.effects import Upload
 from ..words.types import Direction, Reply, SlotFault
 from . import burst
@@ -95,7 +96,7 @@ def canary(run: Run) -> None:
         raise first
     if recording and baseline is not None:
         try:
-            run.fx.files.write(file, baseline_text(baseline))
+            run.fx.files.write(file, document(baseline, SCHEMA))
         except OSError as error:
             # The engine is not to blame, and is served; what was asked for is told to have failed by the caller.
             run.warn(f"the baseline could not be written to {file}: {error}")

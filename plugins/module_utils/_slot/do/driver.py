@@ -232,7 +232,7 @@ class Driver:
             # The other served engines go on.
             run.narrow(*(run.wrong or (run.engine,)))
         failed = isinstance(result, Failure)
-        seconds = clock.monotonic() - begun
+        seconds = round(clock.monotonic() - begun, 3)
         run.evidence.records.append(PhaseRecord(step.phase, step.direction, seconds, not failed))
         fields = {"text": result.message} if isinstance(result, Failure) else {}
         run.progress.say(
@@ -240,7 +240,7 @@ class Driver:
             phase=str(step.phase),
             direction=str(step.direction),
             state="failed" if failed else "end",
-            seconds=round(seconds, 3),
+            seconds=seconds,
             **fields,
         )
         return result

@@ -315,7 +315,7 @@ def health(run: Run) -> None:
             return
         if not waiting:
             if look.loads:
-                run.evidence.loads.append(Load(key, max(look.loads)))
+                run.evidence.loads.append(Load(key, round(max(look.loads), 3)))
             return
         for engine in () if run.picking else look.healthy:
             # A ready engine that ends while others load ends the wait.

@@ -63,9 +63,6 @@ class Load:
     key: str
     seconds: float
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"key": self.key, "seconds": round(self.seconds, 3)}
-
 
 @dataclass(frozen=True)
 class Wait:

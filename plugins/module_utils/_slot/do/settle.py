@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from ..decide import recover
@@ -16,9 +15,10 @@ from ..look import alike, guards
 from ..look.frontdoor import FrontdoorLink
 from ..look.observe import slot_units
 from ..model import quarantine, replicas
-from ..model.journal import INTERRUPTED, JOURNALS_KEPT, begins_with_memory, encode, encode_memory
+from ..model.journal import INTERRUPTED, JOURNALS_KEPT, begins_with_memory, encode, encode_memory, failure_data
 from ..model.rendering import committed, put_in_place
 from ..model.state_file import SlotState, current_env, profile_part, stamp
+from ..words.decode import plain
 from ..words.effects import Effects
 from ..words.types import Direction, End, Fault, Layout, Mode, Phase, SlotFault
 from .phases import current_engine, disable_all
@@ -132,12 +132,12 @@ def record_end(run: Run, outcome: End, profile: str | None, fingerprint: str | N
         seconds=seconds,
         turned_away_s=round(run.front.turned_away_s, 3),
         key="" if run.clients.wait is None else run.clients.wait.key,
-        loads=[load.as_dict() for load in run.evidence.loads],
+        loads=plain(run.evidence.loads),
         **({"warmup": [one.as_dict() for one in run.evidence.warmed]} if run.evidence.warmed else {}),
         actions=run.evidence.actions,
-        phases=[record.as_dict() for record in run.evidence.records],
+        phases=plain(run.evidence.records),
         canary=[result.as_dict() for result in run.evidence.canary],
-        failures=[failure.as_dict() for failure in run.evidence.failures],
+        failures=list(map(failure_data, run.evidence.failures)),
         warnings=run.evidence.warnings,
     )
     run.fx.files.append(run.layout.journal_file, line, sync=True)
@@ -313,7 +313,7 @@ def _engine_part(run: Run, engine: EngineRun) -> Mapping[str, Any] | None:
         "directives": directives,
         "kind": engine.profile.engine.kind,
         "metrics": {"tokens": kind.metrics.tokens, "cache": kind.metrics.cache},
-        "dialect": asdict(kind.dialect(engine.profile.engine.version or "")),
+        "dialect": plain(kind.dialect(engine.profile.engine.version or "")),
         **({"health": engine.health} if kind.remote else {}),
     }
 

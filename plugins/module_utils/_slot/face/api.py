@@ -34,12 +34,13 @@ from ..look.observe import (
     slot_units,
 )
 from ..model import quarantine, replicas
-from ..model.journal import Memory, passed
+from ..model.journal import Memory, failure_data, passed
 from ..model.liveness_file import next_of, read_liveness
 from ..model.production import promotion, status_here
 from ..model.recorded import recorded, works
 from ..model.slot_file import read_slot_file
 from ..model.state_file import SlotState, stamp
+from ..words.decode import plain
 from ..words.effects import RENDERING, SETTLING, Effects
 from ..words.types import End, Failure, Layout, Mode, Phase, Request, SlotFault, UnitState, Way
 from .table import not_looked_at
@@ -133,7 +134,7 @@ def _told(fx: Effects, layout: Layout, outcome: Outcome) -> dict[str, Any]:
         after = _before(outcome.seen)
     result["diff"] = _diff(_before(outcome.seen), after, layout.slot)
     try:
-        result["quarantine"] = _quarantine(fx, layout)
+        result["quarantine"] = plain(quarantine.read(fx, layout))
     except OSError as error:
         result["quarantine"] = None
         result["warnings"].append(f"whether this host is in quarantine could not be read: {error}")
@@ -151,11 +152,11 @@ def isolate(fx: Effects, layout: Layout, who: str, reason: str, *, check: bool =
         if not check:
             locks.enter_context(fx.locks.hold(layout.lock_file, note, ISOLATE_LIMIT_S))
         state, held = read_state(fx, layout), quarantine.read(fx, layout)
-        before = {} if held is None else held.as_dict()
+        before = plain(held) or {}
         record = quarantine.by_hand(fx, layout, who, reason, None if state is None else state.profile_name)
         if held is not None and held.reason == reason:
             record = held
-        writes, closes = record.as_dict() != before, state is not None and state.open
+        writes, closes = plain(record) != before, state is not None and state.open
         warnings: list[str] = []
         if writes and not check:
             quarantine.write(fx, layout, record)
@@ -170,9 +171,9 @@ def isolate(fx: Effects, layout: Layout, who: str, reason: str, *, check: bool =
     return {
         "changed": writes or closes,
         "msg": f"{record.describe()}.",
-        "quarantine": record.as_dict(),
+        "quarantine": plain(record),
         "warnings": warnings,
-        "diff": {"before": before, "after": record.as_dict()},
+        "diff": {"before": before, "after": plain(record)},
     }
 
 
@@ -186,19 +187,13 @@ def release(fx: Effects, layout: Layout, who: str, why: str, *, check: bool = Fa
         kept = f"its evidence stays in {held.evidence or layout.evidence_dir}"
         opens = "; `b70ctl verify` opens the frontdoor" if held.reason else ""
         words = f"the quarantine since {held.since} is cleared; {kept}{opens}"
-    before = None if held is None else held.as_dict()
     return {
         "changed": held is not None,
         "msg": words,
         "quarantine": None,
         "warnings": [],
-        "diff": {"before": before or {}, "after": {}},
+        "diff": {"before": plain(held) or {}, "after": {}},
     }
-
-
-def _quarantine(fx: Effects, layout: Layout) -> dict[str, Any] | None:
-    held = quarantine.read(fx, layout)
-    return None if held is None else held.as_dict()
 
 
 def _result(layout: Layout, request: Request, outcome: Outcome) -> dict[str, Any]:
@@ -224,13 +219,13 @@ def _result(layout: Layout, request: Request, outcome: Outcome) -> dict[str, Any
         "fingerprint": fingerprint,
         "verified_by": asked or _verified_by(outcome.seen.memory, outcome.profile_name, fingerprint),
         "rolled_back": outcome.end is End.ROLLED_BACK,
-        "phases": [record.as_dict() for record in outcome.phases],
+        "phases": plain(outcome.phases),
         "canary": canary,
         "recorded": list(outcome.recorded_cases),
         "actions": [],
         "not_looked_at": [],
-        "failure": outcome.failures[0].as_dict() if outcome.failures else None,
-        "failures": [failure.as_dict() for failure in outcome.failures[1:]],
+        "failure": failure_data(outcome.failures[0]) if outcome.failures else None,
+        "failures": list(map(failure_data, outcome.failures[1:])),
         "warnings": list(outcome.warnings),
     }
 
@@ -321,10 +316,10 @@ def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
         "recorded": [],
         "actions": list(plan.actions) if failure is None else [],
         "not_looked_at": unseen,
-        "failure": failure.as_dict() if failure is not None else None,
+        "failure": failure_data(failure),
         "failures": [],
         "warnings": list(warnings),
-        "quarantine": None if seen.quarantine is None else seen.quarantine.as_dict(),
+        "quarantine": plain(seen.quarantine),
         "diff": _diff(_before(seen), _before(seen) if failure else _after(request, layout, seen, plan), layout.slot),
     }
 
@@ -434,7 +429,7 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
         "wanted": None if memory.wanted is None else memory.wanted.as_dict(),
         "next": next_of(told),
         "interrupted": None if interrupted is None or working is not None else interrupted.as_dict(),
-        "quarantine": _quarantine(fx, layout),
+        "quarantine": plain(quarantine.read(fx, layout)),
         "liveness": told,
         "switches": [attempt.as_dict() for attempt in memory.attempts[-SHOWN_ATTEMPTS:]],
     }

@@ -17,6 +17,7 @@ from ..model.network import parse_links
 from ..model.nodes import LEADER_GRACE_S, RUNS, Group, Node, Part, Report, Wish
 from ..model.profile import NODES_LIMIT_S, Profile
 from ..model.slot_file import read_slot_file
+from ..words.decode import decode_written
 from ..words.effects import Effects, poll
 from ..words.types import Layout, SlotFault
 
@@ -176,7 +177,6 @@ def lost_part(fx: Effects, layout: Layout, profile: Profile, epoch: str) -> str:
 
 def read_part(fx: Effects, layout: Layout) -> Part | None:
     """The part of another node's engine that this host started last, on this boot."""
-    with suppress(OSError, TypeError):
-        data = mapping(fx.files.read(layout.part_file))
-        return Part(**data) if data else None
+    with suppress(OSError):
+        return decode_written(Part, fx.files.read(layout.part_file), nodes.SCHEMA)
     return None

@@ -14,12 +14,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..words.decode import decode
+from ..words.decode import decode, plain
 from ..words.moment import Moment
-from ..words.types import End, Gate, Mode, OnFailure
+from ..words.types import End, Failure, Gate, Mode, OnFailure
 from .load_times import LoadTimes
 
 KEPT_ATTEMPTS = 20
@@ -101,21 +101,8 @@ class Attempt:
         return Moment(self.at, self.boot, self.mono)
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "at": self.at,
-            "kind": self.kind,
-            "from": self.source,
-            "to": self.target,
-            "outcome": self.outcome,
-            "phase": self.phase,
-            "seconds": self.seconds,
-            "turned_away_s": self.turned_away_s,
-            "way": self.way,
-            "reason": self.reason,
-            "who": self.who,
-            "why": self.why,
-        }
+        names = ("id", "at", "kind", "outcome", "phase", "seconds", "turned_away_s", "way", "reason", "who", "why")
+        return {name: getattr(self, name) for name in names} | {"from": self.source, "to": self.target}
 
 
 @dataclass(frozen=True)
@@ -274,9 +261,15 @@ def _with_times(load_times: LoadTimes, line: Mapping[str, Any], outcome: str) ->
     return load_times
 
 
+def failure_data(failure: Failure | None) -> dict[str, Any] | None:
+    """Return a failure for the journal and for results, without what only the machine asks of it."""
+    whole = plain(failure)
+    return whole and {key: value for key, value in whole.items() if key not in ("told", "host", "exposed")}
+
+
 def encode_memory(memory: Memory) -> str:
     """Return the line that begins a file which follows another one."""
-    return encode("memory", **asdict(memory))
+    return encode("memory", **plain(memory))
 
 
 def begins_with_memory(text: str) -> bool:

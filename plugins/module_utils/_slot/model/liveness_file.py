@@ -31,7 +31,7 @@ class Row:
     invocation_id: str
     verdict: str
     since: str
-    flat_s: float = 0.0
+    flat_s: int = 0
     reason: str = ""
 
 
@@ -69,13 +69,13 @@ class Card:
 @dataclass(frozen=True)
 class Next:
     """What the controller does next. wanted: what is to be served, and why. do, why: its step. at: when it is due, None
-    if only an event leads to another one. book: the tries that failed, as `controller.Book.as_dict` gives them."""
+    if only an event leads to another one. book: the tries that failed, a `controller.Book`."""
 
     wanted: str
     do: str
     why: str
     at: str | None
-    book: Mapping[str, Any]
+    book: Any
 
 
 @dataclass(frozen=True)
@@ -90,19 +90,6 @@ class Told:
     counts: Mapping[str, int] = field(default_factory=dict)  # of ACTIONS, since the watchdog started
     cards: tuple[Card, ...] = ()
     next: Next | None = None
-
-    def to_json(self) -> str:
-        data = {
-            "schema": SCHEMA,
-            **self.__dict__,
-            "engines": [{**row.__dict__, "flat_s": round(row.flat_s)} for row in self.engines],
-            "verification": None if self.verification is None else dict(self.verification.__dict__),
-            "action": None if self.action is None else dict(self.action.__dict__),
-            "counts": {what: self.counts.get(what, 0) for what in ACTIONS},
-            "cards": [dict(card.__dict__) for card in self.cards],
-            "next": None if self.next is None else dict(self.next.__dict__),
-        }
-        return json.dumps(data, ensure_ascii=False, indent=1) + "\n"
 
 
 def parse(text: str | None) -> Mapping[str, Any] | None:

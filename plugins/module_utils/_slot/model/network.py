@@ -8,11 +8,10 @@ The leader has measured it to each follower (playbooks/evaluate.yml) and keeps t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from ..words.decode import decode_written
+from ..words.decode import decode_written, document
 
 SCHEMA = 1
 
@@ -76,5 +75,5 @@ def parse_links(text: str | None) -> dict[str, Link]:
 
 
 def links_text(links: Mapping[str, Link]) -> str:
-    """The text of their file."""
-    return json.dumps({"schema": SCHEMA, "links": {name: asdict(link) for name, link in links.items()}}, indent=1)
+    """Return the text of their file."""
+    return document(_Links(links), SCHEMA)

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
-from ..words.decode import decode
+from ..words.decode import decode, document
 from ..words.types import SlotFault, UnitState
 from .network import Floor, Link
 from .profile import NODES_LIMIT_S, Profile
@@ -136,7 +136,7 @@ class Report:
         return self.age > (NODES_LIMIT_S if self.busy else STALE_S)
 
     def to_json(self) -> str:
-        return json.dumps({"schema": SCHEMA, **asdict(self)}, ensure_ascii=False)
+        return document(self, SCHEMA)
 
 
 def parse_report(text: str, where: str) -> Report:

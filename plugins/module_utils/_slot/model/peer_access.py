@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from ..words.decode import decode_written
+from ..words.decode import decode_written, document
 
 SCHEMA = 1
 GROUP = "peer_access"  # of benchmarks
@@ -45,8 +44,8 @@ def parse_proof(text: str | None) -> Proof | None:
 
 
 def proof_text(proof: Proof) -> str:
-    """The text of its file."""
-    return json.dumps({"schema": SCHEMA, **asdict(proof)}, indent=1)
+    """Return the text of its file."""
+    return document(proof, SCHEMA)
 
 
 def unproven(proof: Proof | None, now: Place) -> str:

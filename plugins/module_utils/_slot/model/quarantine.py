@@ -9,18 +9,17 @@ A person or a rollout that does not trust a host can set it too: then nothing co
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any
 
 from ..kinds import kernel
 from ..kinds.symptoms import Match, diagnose
 from ..kinds.table import kind_of_engine
-from ..words.decode import decode_written
+from ..words.decode import decode_written, document, plain
 from ..words.effects import Effects
 from ..words.types import Failure, Layout, SlotFault, UnitState
+from .journal import failure_data
 from .state_file import SlotState, stamp
 
 SCHEMA = 1
@@ -46,9 +45,6 @@ class Quarantine:
     evidence: str = ""
     reason: str = ""
     who: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        return dict(self.__dict__)
 
     def describe(self) -> str:
         """One sentence without its full stop. The log's own words stay in the record: they would be diagnosed again."""
@@ -204,7 +200,7 @@ def by_hand(fx: Effects, layout: Layout, who: str, reason: str, profile: str | N
 
 
 def write(fx: Effects, layout: Layout, record: Quarantine) -> None:
-    fx.files.write(layout.quarantine_file, _text(record.as_dict()))
+    fx.files.write(layout.quarantine_file, document(record, SCHEMA))
 
 
 def _keep(fx: Effects, folder: PurePosixPath, cause: Cause) -> None:
@@ -214,9 +210,7 @@ def _keep(fx: Effects, folder: PurePosixPath, cause: Cause) -> None:
     fx.files.write(folder / f"{prefix}unit.log", _lines(fx.units.log(cause.unit, LOG_LINES)))
     fx.files.write(folder / f"{prefix}kernel.log", _lines(fx.units.kernel_log(LOG_LINES)))
     about = {"profile": cause.profile, "symptom": cause.symptom, "line": cause.line, "unit": cause.unit.name}
-    fx.files.write(
-        folder / f"{prefix}failure.json", _text({**about, "failure": None if failure is None else failure.as_dict()})
-    )
+    fx.files.write(folder / f"{prefix}failure.json", document({**about, "failure": failure_data(failure)}, SCHEMA))
 
 
 def clear(fx: Effects, layout: Layout, who: str, why: str) -> Quarantine | None:
@@ -225,14 +219,10 @@ def clear(fx: Effects, layout: Layout, who: str, why: str) -> Quarantine | None:
     if held is not None:
         cleared = {"cleared_at": stamp(fx.clock.now()), "cleared_by": who, "why": why}
         folder = PurePosixPath(held.evidence) if held.evidence else layout.evidence_dir
-        fx.files.write(folder / "quarantine.json", _text({**held.as_dict(), **cleared}))
+        fx.files.write(folder / "quarantine.json", document({**plain(held), **cleared}, SCHEMA))
     fx.files.remove(layout.quarantine_file)
     return held
 
 
 def _lines(lines: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
-
-
-def _text(data: Mapping[str, Any]) -> str:
-    return json.dumps({"schema": SCHEMA, **data}, ensure_ascii=False, indent=1) + "\n"

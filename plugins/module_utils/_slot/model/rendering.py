@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from ..words.decode import decode_document
+from ..words.decode import decode_document, document
 from ..words.effects import Effects, Files
 from ..words.types import BESIDE, Layout, SlotFault, Which, replica_numbers
 from .production import examined
@@ -47,10 +47,7 @@ class Rendering:
         return (*(text for engine in self.engines for text in engine), self.profile)
 
     def to_json(self) -> str:
-        data = {"schema": SCHEMA, **self.__dict__}
-        if not self.more:
-            del data["more"]
-        return json.dumps(data, ensure_ascii=False, indent=1) + "\n"
+        return document(self, SCHEMA)
 
 
 def rendering_of(name: str, texts: Sequence[str]) -> Rendering:

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..words.decode import ShapeError, decode_written
+from ..words.decode import ShapeError, decode_written, document
 from .profile import Profile, Routing
 
 SCHEMA = 1
@@ -82,8 +81,7 @@ class SlotState:
         return {row["engine"]["invocation_id"]: bool(row.get("verified")) for row in opened}
 
     def to_json(self) -> str:
-        data = {"schema": SCHEMA, **self.__dict__}
-        return json.dumps(data, ensure_ascii=False, indent=1) + "\n"
+        return document(self, SCHEMA)
 
 
 def parse_state(text: str | None) -> SlotState | None:

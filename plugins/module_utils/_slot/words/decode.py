@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Dataclasses out of JSON: their annotations are the contract of a document, and every error names the key."""
+"""Dataclasses out of JSON and into it: their annotations are the contract of a document. Every error names the key."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ def decode_written(kind: type[_T], text: str | None, schema: int) -> _T | None:
         return None
 
 
-def decode_document(kind: type[_T], text: str, where: str, schema: int) -> _T:
-    """Return what the role rendered to the file `where`. Raise SlotFault naming the file and the key."""
-    again = "render it again with the role slot"
+def decode_document(
+    kind: type[_T], text: str, where: str, schema: int, again: str = "render it again with the role slot"
+) -> _T:
+    """Return the document in the file `where`. Raise SlotFault naming the file and the key. again: the remedy."""
     try:
         data = json.loads(text)
     except ValueError as error:
@@ -61,6 +62,22 @@ def decode_document(kind: type[_T], text: str, where: str, schema: int) -> _T:
         return decode(kind, data)
     except ShapeError as error:
         raise SlotFault(f"{where}: {error}; {again}") from error
+
+
+def plain(value: Any) -> Any:
+    """Return the JSON data from which `decode` makes this value."""
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    return value.value if isinstance(value, Enum) else value
+
+
+def document(record: Any, schema: int) -> str:
+    """Return the text from which `decode_written` and `decode_document` read this record."""
+    return json.dumps({"schema": schema, **plain(record)}, ensure_ascii=False, indent=1) + "\n"
 
 
 def _member(data: Any, key: str) -> Any:

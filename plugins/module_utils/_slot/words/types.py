@@ -175,22 +175,6 @@ class Failure:
         advice = f"; known symptom {self.symptom}: {(self.advice or '').rstrip('.')}" if self.symptom else ""
         return f"{self.place}: {self.message}{sides}{first}{advice}"
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "phase": str(self.phase),
-            "direction": str(self.direction),
-            "message": self.message,
-            "expected": self.expected,
-            "got": self.got,
-            "log_tail": list(self.log_tail),
-            "symptom": self.symptom,
-            "advice": self.advice,
-            "cause": list(self.cause),
-            "kernel": list(self.kernel),
-            "log": self.log,
-            "replica": self.replica,
-        }
-
 
 @dataclass(frozen=True)
 class PhaseRecord:
@@ -200,14 +184,6 @@ class PhaseRecord:
     direction: Direction
     seconds: float
     ok: bool
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "name": str(self.name),
-            "direction": str(self.direction),
-            "seconds": round(self.seconds, 3),
-            "ok": self.ok,
-        }
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import baseli
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask.baseline import Baseline, Recorded
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.decode import document
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import OnFailure, Reply, SlotFault
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeHttp, profile_data, request
 from unit.plugins.module_utils._slot.test_canary import NAN_REFUSED, chat
@@ -244,20 +245,25 @@ def test_a_baseline_that_does_not_fit_says_how_to_record_one(known, case, asked,
 @given(
     st.dictionaries(
         st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True),
-        st.builds(Recorded, st.text(max_size=64), st.text(max_size=baseline.SHOWN), st.text(max_size=64)),
+        st.builds(Recorded, st.text(max_size=64), st.text(max_size=64), st.text(max_size=64)),
     )
 )
 def test_a_baseline_reads_back_what_was_written(cases):
     written = kept(cases=cases)
-    assert baseline.parse_baseline(baseline.baseline_text(written), "f", "a") == written
+    assert baseline.parse_baseline(document(written, baseline.SCHEMA), "f", "a") == written
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("{", "Expecting"), ("[]", "indices"), ('{"schema": 9}', "schema 9"), ('{"schema": 1}', "has no 'profile'")],
+    [
+        ("{", " is not JSON"),
+        ("[]", ": the document is list"),
+        ('{"schema": 9}', ": schema is 9"),
+        ('{"schema": 1}', ": profile is missing"),
+    ],
 )
 def test_a_broken_baseline_is_named(text, words):
-    with pytest.raises(SlotFault, match=r"x/a\.json can't be read .*" + words):
+    with pytest.raises(SlotFault, match=rf"x/a\.json{words}.*; record one with"):
         baseline.parse_baseline(text, "x/a.json", "a")
 
 
