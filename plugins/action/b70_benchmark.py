@@ -7,99 +7,59 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-from ansible import constants as C
-from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
 
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import report
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import essence
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators import GENERATORS
 from ansible_collections.arcpro.b70.plugins.module_utils._files import Wanted, write
 from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.folder import newest_good
-from ansible_collections.arcpro.b70.plugins.plugin_utils._look import GONE_LOOKS, Look, poll_script, read_look
-from ansible_collections.arcpro.b70.plugins.plugin_utils._work import HostJob
-
-display = Display()
-
-MODULE = "arcpro.b70.b70_benchmark"
-PAUSES_S = (1.0, 5.0)
+from ansible_collections.arcpro.b70.plugins.plugin_utils._work import RecordedWork, glance_script, read_glance
 
 
-class ActionModule(ActionBase):
+class ActionModule(RecordedWork):
     """A benchmark belongs to its host: a lost connection, or a killed play, ends only the watching."""
 
-    _supports_check_mode = True
-    _supports_async = False
+    MODULE = "arcpro.b70.b70_benchmark"
+    WORK = "the benchmark"
+    PAUSES_S = (1.0, 5.0)
+
+    _offset = 0
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        self._vars = task_vars or {}
-        self._host = str(self._vars.get("inventory_hostname", "host"))
         given = dict(self._task.args)
         dest = str(given.pop("dest", None) or "")
-        self._arguments = {**given, "name": given.get("name") or self._host, **_known(given, dest)}
-        try:
-            if self._task.check_mode or given.get("state") == "foreseen":
-                return {**result, **self._ask("start")}
-            found = self._measured()
-        finally:
-            self._remove_tmp_path(self._connection._shell.tmpdir)
-        if found.get("failed"):
-            return {**result, **found}
-        record = found["record"]
-        files = _files(record, found["pictures"], dest, self._host)
-        told = {
-            "changed": True,
-            "record": record,
-            "regressions": record["data"]["comparison"]["regressions"],
-            "files": [str(item.path) for item in files],
-            "summary": report.lines(record),
-        }
+        self._arguments = {**given, **_known(given, dest)}
+        found = super().run(tmp, task_vars)
+        record, pictures = found.get("record"), found.pop("pictures", None)
+        if found.get("failed") or not record:
+            return found
+        if found["joined"]:
+            self._say(f"{self.WORK} began before this play")
+        files = _files(record, pictures, dest, self._host)
         write(files)
+        regressions = record["data"]["comparison"]["regressions"]
+        found.update(changed=True, regressions=regressions, files=[str(item.path) for item in files])
         if record["verdict"] == "failed":
             reasons = "; ".join(record["reasons"])
-            told.update(failed=True, msg=f"{self._host}: the benchmark of {record['profile']}: {reasons}")
-        return {**result, **told}
-
-    def _measured(self) -> dict[str, Any]:
-        self._low_level_execute_command("true", sudoable=False)
-        self._job = HostJob(self._connection, "the benchmark", lambda text: self._say(text, C.COLOR_WARN), PAUSES_S)
-        started = self._job.ask(lambda: self._ask("start"))
-        if started.get("failed"):
-            return started
-        known = {"joined": "joins the benchmark that is under way", "found": "collects the result of an earlier run"}
-        if started["began"] in known:
-            self._say(known[started["began"]])
-        self._watch(started)
-        found = self._job.ask(lambda: self._ask("collect"))
-        self._job.ask(lambda: self._ask("forget"))
+            found.update(failed=True, msg=f"{self._host}: the benchmark of {record['profile']}: {reasons}")
         return found
 
-    def _watch(self, started: Mapping[str, Any]) -> None:
-        """Show progress until the unit has ended. The looks must not cost the host what is being measured there."""
-        offset, missing = 0, 0
-        while missing < GONE_LOOKS:
-            script = poll_script(started["progress"], started["result"], offset, started["unit"])
-            look = self._job.look(partial(self._look, script))
-            whole = look.progress[: look.progress.rfind("\n") + 1]
-            for line in whole.splitlines():
-                self._say(line)
-            offset += len(whole.encode())
-            missing = 0 if look.alive else GONE_LOOKS if look.finished else missing + 1
+    def _glance(self, found: dict[str, Any]) -> bool:
+        """Show new lines, and return whether the unit lives. It must not cost the host what is being measured there."""
+        script = glance_script(found["progress"], self._offset, found["unit"])
+        text, alive = read_glance(self._low_level_execute_command(script).get("stdout", ""))
+        whole = text[: text.rfind("\n") + 1]
+        for line in whole.splitlines():
+            self._say(line)
+        self._offset += len(whole.encode())
+        return alive
 
-    def _look(self, script: str) -> Look:
-        return read_look(self._low_level_execute_command(script).get("stdout", ""))
-
-    def _ask(self, step: str) -> dict[str, Any]:
-        arguments = {**self._arguments, "step": step}
-        return dict(self._execute_module(module_name=MODULE, module_args=arguments, task_vars=self._vars))
-
-    def _say(self, text: str, color: str = C.COLOR_VERBOSE) -> None:
-        display.display(f"{self._host} | {text}", color=color)
+    def _words(self, found: dict[str, Any]) -> list[str]:
+        if self._task.args.get("state") == "foreseen":
+            return list(found["summary"])
+        return report.lines(found["record"]) if found["record"] else super()._words(found)
 
 
 def _known(given: Mapping[str, Any], dest: str) -> dict[str, Any]:

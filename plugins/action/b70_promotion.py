@@ -27,9 +27,6 @@ class ActionModule(RecordedWork):
             self._shown = len(rows)
         return found
 
-    def _words(self, found: dict[str, Any]) -> list[str]:
-        return [*super()._words(found), *(found.get("foreseen") or ())]
-
     def details(self, found: dict[str, Any]) -> list[str]:
         return [_row(row) for row in found["rows"]]
 

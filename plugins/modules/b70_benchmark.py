@@ -17,7 +17,7 @@ description:
   - Writes a record of the kind C(benchmark) to O(records_dir), with a comparison with the good record of the same
     profile on a host of the same class that has the most of these figures, and the newest of several.
   - Runs as a transient systemd unit on the host that outlives the controller. A second call with the same options joins
-    the benchmark under way, or returns the result that nobody has collected, if the same engine process serves by
+    the benchmark under way, or returns the result that no play has been told, if the same engine process serves by
     then. The load comes from O(user).
   - This module works through the action plugin of the same name.
 extends_documentation_fragment:
@@ -26,6 +26,7 @@ extends_documentation_fragment:
   - arcpro.b70.slot
   - arcpro.b70.slot.frontdoor
   - arcpro.b70.slot.journal
+  - arcpro.b70.recorded_work
   - arcpro.b70.recorded_work.records
 attributes:
   check_mode:
@@ -102,9 +103,6 @@ options:
     description: Seconds that the benchmark may take as a whole.
     type: int
     default: 43200
-  name:
-    description: The name of the host in the record. The action plugin sets the inventory name.
-    type: str
   evidence:
     description: What the catalogue has recorded, by profile. Figures of the same class of host are compared with it.
     type: dict
@@ -142,11 +140,6 @@ options:
     type: str
     choices: [measured, foreseen]
     default: measured
-  step:
-    description: A part of the work. The action plugin sets this option.
-    type: str
-    choices: [start, collect, forget]
-    default: start
 """
 
 EXAMPLES = r"""
@@ -186,15 +179,19 @@ summary:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import service
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.bench import BenchmarkError
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.job import BenchmarkJob
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import ShapeError
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.spec import ARGUMENTS
+from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkError
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    result = service.answer(module.params, check_mode=module.check_mode)
-    if result.get("failed"):
-        module.fail_json(**result)
+    try:
+        result = BenchmarkJob(module.params).answer(check_mode=module.check_mode)
+    except (WorkError, BenchmarkError, ShapeError) as error:
+        module.fail_json(msg=str(error))
     module.exit_json(**result)
 
 

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""playbooks/benchmark.yml on a host that serves a model: guidellm from its own environment against the real engine.
-
-The play is killed in the middle. The host goes on, and the next play collects what came of it.
-"""
+"""playbooks/benchmark.yml on a host that serves a model: guidellm from its own environment against the real engine."""
 
 from __future__ import annotations
 
@@ -17,18 +14,12 @@ from testinfra.host import Host
 
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.metrics import RequestRecord, summary
 from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.folder import read
-from system.product import Play, kill_play, play
+from system.product import Play, play
 
-FOLDER = "/run/b70/main/benchmark"
-UNIT = "b70-benchmark-main.service"
 SHAPES = [{"name": "tiny", "prompt_tokens": 100, "output_tokens": 32, "rounds": 2}, "28k-128"]
 # What the record has of each request, in this order.
 RECORDED = ("started_s", "first_text_s", "last_text_s", "ended_s", "prompt_tokens", "completion_tokens", "error")
 ENGINES = "systemctl show --property=Id,InvocationID,ActiveState 'b70-slot-main-*.service'"
-
-
-def begun(host: Host) -> bool:
-    return bool(host.run(f"systemctl is-active {UNIT} && test -s {FOLDER}/progress").succeeded)
 
 
 def arguments(folder: Path) -> list[str]:
@@ -53,25 +44,21 @@ def installed_tools(folder: Path) -> Play:
 
 
 @pytest.fixture(scope="module")
-def collected(host: Host, folder: Path, installed_tools: Play) -> Play:
-    """The play that collects what another one began, which was killed as soon as its benchmark ran."""
+def measured(folder: Path, installed_tools: Play) -> Play:
     assert installed_tools.code == 0, installed_tools.output
-    kill_play(*arguments(folder), when=lambda: begun(host))
-    assert begun(host)
     return play(*arguments(folder))
 
 
 @pytest.fixture(scope="module")
-def record(collected: Play, folder: Path, host_vars: dict[str, Any]) -> dict[str, Any]:
-    assert collected.code == 0, collected.output
+def record(measured: Play, folder: Path, host_vars: dict[str, Any]) -> dict[str, Any]:
+    assert measured.code == 0, measured.output
     records, problems = read(folder)
     assert problems == []
     return max(records[host_vars["inventory_name"]], key=lambda one: one["began_at"])
 
 
-def test_the_next_play_collects_what_a_killed_one_began(collected: Play, record: dict[str, Any]) -> None:
-    said = " ".join(collected.output.split())
-    assert "joins the benchmark that is under way" in said or "collects the result of an earlier run" in said
+def test_progress_is_shown_and_the_benchmark_passes(measured: Play, record: dict[str, Any]) -> None:
+    said = " ".join(measured.output.split())
     assert "tiny through the frontdoor, cold, 2 streams:" in said
     assert (record["verdict"], record["reasons"]) == ("passed", [])
 
@@ -116,7 +103,6 @@ def test_table_and_pictures_are_beside_the_record(
 
 def test_the_host_keeps_the_record_and_its_engine(host: Host, record: dict[str, Any]) -> None:
     assert json.loads(host.file(f"/var/lib/b70/records/benchmark/{record['id']}.json").content_string) == record
-    assert host.file(f"{FOLDER}/asked.json").content_string == "{}"
     assert "ActiveState=active" in host.check_output(ENGINES)
 
 
@@ -125,8 +111,7 @@ def test_the_tools_are_installed_once(folder: Path, installed_tools: Play) -> No
     assert (again.code, again.changed) == (0, 0), again.output
 
 
-def test_check_mode_says_what_would_be_measured(host: Host, folder: Path, collected: Play) -> None:
+def test_check_mode_says_what_would_be_measured(folder: Path, measured: Play) -> None:
     done = play(*arguments(folder), "--check", "--tags", "verify")
     assert (done.code, done.changed) == (0, 0), done.output
     assert "would measure tiny-a: tiny with 2 streams" in " ".join(done.output.split())
-    assert host.file(f"{FOLDER}/asked.json").content_string == "{}"

@@ -1,10 +1,9 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A benchmark as a transient unit of the host: begin or join it, look at it, collect its record.
+"""A benchmark of the engine that is served, and its record.
 
-The unit runs the archive that Ansible brought, as a switch does, so the benchmark outlives its controller. It runs as
-root only for the canary, which needs the slot's lock; the load comes from an unprivileged user.
+Its unit runs as root only for the canary, which needs the slot's lock; the load comes from an unprivileged user.
 """
 
 from __future__ import annotations
@@ -13,30 +12,27 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 import subprocess
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from .. import _transient
 from .._evidence import host_class
+from .._evidence.job import Asked, SlotJob
 from .._evidence.store import Store, StoreError
-from .._files import replace
 from .._slot.face import api
 from .._slot.host.clock import SystemClock
 from .._slot.host.effects import host_effects
 from .._slot.look.frontdoor import read_state
 from .._slot.look.observe import load_standing
-from .._slot.model.recorded import excluded_by, unit_of
 from .._slot.model.state_file import stamp
 from .._slot.words.effects import Effects as HostEffects
 from .._slot.words.types import Layout, Request, SlotFault, ToldToEndFault
 from .._slot_module import layout_of
+from .._work.decide import Found, differences
+from .._work.folder import Folder, WorkError
 from . import bench, draw, report, run
 from .bench import BenchmarkError, Wanted
 from .comparison import Band, essence, outlook
@@ -47,7 +43,6 @@ from .shapes import ShapeError, shape_of
 _LOCK_LIMIT_S = 600.0
 _VERSION_LIMIT_S = 60.0
 _DRAW_LIMIT_S = 120.0
-_MAIN = f"import sys; sys.path.insert(0, sys.argv[1]); from {__name__} import main; main(sys.argv[2])"
 # It competes with the engine for the processors no less than clients do. The canary may have to replace the engine, as
 # `b70ctl verify` may.
 _PROPERTIES = {
@@ -60,92 +55,53 @@ _PROPERTIES = {
 }
 # The options that define a benchmark: with another value it is another benchmark.
 _OF_THE_WORK = (
-    *("slot", "shapes", "streams", "targets", "prefixes", "generator", "limit", "band", "ttft_band"),
+    *("shapes", "streams", "targets", "prefixes", "generator", "limit", "band", "ttft_band"),
     *("frontdoor_url", "timeout", "profile", "fail_on_regression", "fail_without_comparison"),
 )
 
-_SYSTEMD = _transient.Systemd(BenchmarkError, "a benchmark")
 
+class BenchmarkJob(SlotJob):
+    kind, noun = "benchmark", "benchmark"
 
-@dataclass(frozen=True)
-class Job:
-    """The unit and the files of the benchmark of one slot. systemd: runs its commands."""
+    def asked(self, fx: HostEffects, layout: Layout) -> Asked:
+        here = effects(self.params, lambda text: None)
+        try:
+            # Report at once, and not from the unit, what can't work.
+            profile = bench.plan(wanted_of(self.params, here.now()), here)[0]
+        except (BenchmarkError, ShapeError) as error:
+            raise WorkError(str(error)) from error
+        params = {key: value for key, value in self.params.items() if key != "api_key"}
+        given = {"params": params, "served": list(served_of(here.info()))}
+        standing = load_standing(fx, layout, str(profile["name"]))
+        secret = self.params["api_key"] or ""
+        return Asked(standing, given, int(self.params["timeout"]), _PROPERTIES, secret=secret)
 
-    slot: str
-    folder: Path
-    systemd: _transient.Systemd = _SYSTEMD
+    def differs(self, given: Mapping[str, Any]) -> list[str]:
+        served = list(served_of(effects(self.params, lambda text: None).info()))
+        differs = differences(given["params"], {key: self.params[key] for key in _OF_THE_WORK})
+        return [*differs, *(["another engine process"] if given["served"] != served else ())]
 
-    @property
-    def unit(self) -> str:
-        return unit_of("benchmark", self.slot)
+    def line(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> str:
+        return f"{given['profile']} since {given['began_at']}"
 
-    def file(self, name: str) -> Path:
-        return self.folder / name
+    def outcome(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = seen.get("found") or {"failed": f"{seen['ended']['why']}. Nothing was recorded"}
+        return found
 
-    def asked(self) -> dict[str, Any]:
-        return _read(self.file("asked.json")) or {}
+    def shown(self, found: Found) -> dict[str, Any]:
+        failed = found.result.get("failed")
+        where = {"unit": self.unit, "progress": str(self.folder.out / "progress")}
+        told = {"failed": True, "msg": failed} if failed else {}
+        return {"pictures": found.result.get("pictures"), **where, **told}
 
-    def start(
-        self,
-        params: Mapping[str, Any],
-        served: Sequence[str | None],
-        archive: Callable[[], Path],
-        judge: Callable[[], object],
-    ) -> str:
-        """Begin a benchmark, join one that is under way, or find a result that nobody collected; return which.
-
-        :param served: what is served now (`served_of`). A result of anything else does not count.
-        :param judge: raises if a new benchmark can't be measured.
-        """
-        work = _work(params)
-        if self.systemd.state(self.unit).running:
-            if self.asked().get("work") != work:
-                raise BenchmarkError(
-                    f"another benchmark runs on this host, with other settings: wait for it, or end it with "
-                    f"`systemctl stop {self.unit}`"
-                )
-            return "joined"
-        asked = self.asked()
-        same = (asked.get("work"), asked.get("served")) == (work, list(served))
-        left = _read(self.file("result.json"))
-        if same and left is not None and not left.get("failed"):
-            return "found"
-        if why := excluded_by("benchmark", self.slot, lambda unit: self.systemd.state(unit).running):
-            raise BenchmarkError(f"no benchmark begins: {why}")
-        judge()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(mode=0o700, parents=True)
-        shutil.copyfile(archive(), self.file("job.zip"))
-        given = {"work": work, "served": list(served), "params": dict(params)}
-        replace(self.file("asked.json"), json.dumps(given).encode(), 0o600)
-        argv = [sys.executable, "-c", _MAIN, str(self.file("job.zip")), str(self.folder)]
-        task = _transient.Task(
-            self.unit,
-            f"Benchmark of the b70 slot {self.slot}",
-            argv,
-            int(params["timeout"]),
-            log=str(self.file("log")),
-            properties=_PROPERTIES,
-        )
-        self.systemd.start(task)
-        return "begun"
-
-    def collect(self) -> dict[str, Any]:
-        """Return the result. It is kept, because an answer may be lost and more than one controller may watch."""
-        found = _read(self.file("result.json"))
-        if found is not None:
-            return found
-        seen = self.systemd.state(self.unit)
-        self.systemd.forget(self.unit)
-        reasons = {"timeout": "it took longer than benchmark_timeout", "oom-kill": "the kernel ended it for memory"}
-        why = reasons.get(seen.result) or _last_line(self.file("log")) or "somebody ended it, or the host restarted"
-        return {"failed": True, "msg": f"the benchmark left no result: {why}. Nothing was recorded"}
-
-    def forget(self) -> None:
-        """Let the next run measure again. Another controller that watches still gets the result."""
-        if self.folder.exists() and not self.systemd.state(self.unit).running:
-            replace(self.file("asked.json"), b"{}", 0o600)
-            self.file("job.zip").unlink(missing_ok=True)
+    def answer(self, *, check_mode: bool) -> dict[str, Any]:
+        if self.params["state"] == "foreseen":
+            return {"changed": False, **comparable(self.params)}
+        found = super().answer(check_mode=check_mode)
+        if check_mode and not found["waits"]:
+            self.allowed()
+            found["foreseen"] = _foreseen(self.params)
+        return found
 
 
 class Ending:
@@ -163,10 +119,6 @@ class Ending:
             raise ToldToEndFault
 
 
-def job_of(params: Mapping[str, Any]) -> Job:
-    return Job(params["slot"], Path(params["run_dir"]) / params["slot"] / "benchmark")
-
-
 def served_of(info: Mapping[str, Any]) -> tuple[str | None, ...]:
     """Return what figures belong to: the profile, its fingerprint, and the engine process."""
     return info["profile"], info["fingerprint"], (info.get("engine") or {}).get("invocation_id")
@@ -174,7 +126,7 @@ def served_of(info: Mapping[str, Any]) -> tuple[str | None, ...]:
 
 def wanted_of(params: Mapping[str, Any], moment: str) -> Wanted:
     """Return what the parameters of the module ask for; raise ShapeError if a shape is wrong."""
-    seed = int(hashlib.sha256(f"{moment} {params['name']} {params['slot']}".encode()).hexdigest()[:8], 16) % 2**31
+    seed = int(hashlib.sha256(f"{moment} {params['host_name']} {params['slot']}".encode()).hexdigest()[:8], 16) % 2**31
     return Wanted(
         shapes=tuple(shape_of(item) for item in params["shapes"]),
         streams=tuple(params["streams"]),
@@ -187,7 +139,7 @@ def wanted_of(params: Mapping[str, Any], moment: str) -> Wanted:
         api_key=params["api_key"] or "",
         limit_s=float(params["limit"]),
         band=Band(params["band"], params["ttft_band"]),
-        name=params["name"],
+        name=params["host_name"],
         slot=params["slot"],
         seed=seed,
         profile=params["profile"],
@@ -282,13 +234,13 @@ def good(store: Store, name: str, generator: str, kind: str = "") -> Iterator[di
                     yield record
 
 
-def foresee(params: Mapping[str, Any]) -> dict[str, Any]:
+def _foreseen(params: Mapping[str, Any]) -> list[str]:
     """Return what would be measured now. Change nothing."""
     fx = effects(params, lambda text: None)
     profile, kept, streams, out = bench.plan(wanted_of(params, fx.now()), fx)
     names = ", ".join(shape.name for shape in kept)
     left = [f"left out: {item.get('shape') or str(item['streams']) + ' streams'}: {item['reason']}" for item in out]
-    return {"summary": [f"would measure {profile['name']}: {names} with {', '.join(map(str, streams))} streams", *left]}
+    return [f"would measure {profile['name']}: {names} with {', '.join(map(str, streams))} streams", *left]
 
 
 def comparable(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -304,12 +256,13 @@ def comparable(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main(folder: str) -> None:
-    """Measure what the folder asks for, save the record, and write the result in one step. Called in the unit."""
-    place = Path(folder)
-    params = json.loads((place / "asked.json").read_text(encoding="utf-8"))["params"]
+    """Measure what the folder asks for, and save the record and what was found. Called in the unit."""
+    work = Folder(Path(folder))
+    params = {**(work.given() or {})["params"], "api_key": work.secret()}
 
     def say(text: str) -> None:
-        with (place / "progress").open("a", encoding="utf-8") as stream:
+        work.save_seen({"now": text, "ended": None})
+        with (work.out / "progress").open("a", encoding="utf-8") as stream:
             stream.write(text + "\n")
 
     ending = Ending()
@@ -319,16 +272,18 @@ def main(folder: str) -> None:
         fx = effects(params, say, ending)
         record = bench.run(wanted_of(params, fx.now()), fx)
         Store(params["records_dir"]).write(record)
-        found = {"record": record, "pictures": _pictures(params, record)}
+        kept = {key: record[key] for key in ("verdict", "reasons")}
+        found = {"record": record, "pictures": _pictures(params, record), **kept}
     except ToldToEndFault:
-        # Write no result: systemd knows whether somebody ended it or its time was over.
+        # Say nothing: systemd knows whether somebody ended it or its time was over.
         return
     except (BenchmarkError, GeneratorError, ShapeError, SlotFault) as error:
-        found = {"failed": True, "msg": str(error)}
+        found = {"failed": str(error)}
     except Exception as error:
         traceback.print_exc()
-        found = {"failed": True, "msg": f"the benchmark broke off: {type(error).__name__}: {error}"}
-    replace(place / "result.json", json.dumps(found).encode(), 0o600)
+        found = {"failed": f"the benchmark broke off: {type(error).__name__}: {error}"}
+    ended = {"how": "done", "why": "", "at": stamp(ending.clock.now())}
+    work.save_seen({"now": "", "ended": ended, "found": found})
 
 
 def _pictures(params: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, str]:
@@ -371,23 +326,9 @@ def _engine_version(stack: str, engine: str) -> str:
     return str(versions.get(engine) or "?")
 
 
-def _work(params: Mapping[str, Any]) -> str:
-    what = {key: params[key] for key in _OF_THE_WORK}
-    what["api_key"] = hashlib.sha256((params["api_key"] or "").encode()).hexdigest()
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
-
-
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return data if isinstance(data, dict) else None
-
-
-def _last_line(path: Path) -> str:
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    except OSError:
-        return ""
-    return lines[-1][:300] if lines else ""

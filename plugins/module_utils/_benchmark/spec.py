@@ -11,15 +11,12 @@ from .. import _arguments
 from .comparison import COLD, ENGINE, FRONTDOOR, WARM
 from .generators import GENERATORS
 
-STEPS = ("start", "collect", "forget")
 STATES = ("measured", "foreseen")
 _TARGETS, _PREFIXES = [FRONTDOOR, ENGINE], [COLD, WARM]
 
 ARGUMENTS: dict[str, Any] = {
-    **_arguments.SLOT,
-    **_arguments.FRONTDOOR,
     **_arguments.JOURNAL,
-    **_arguments.RECORDS,
+    **_arguments.RECORDED_WORK,
     "shapes": {"type": "list", "elements": "raw", "required": True},
     "streams": {"type": "list", "elements": "int", "default": []},
     "targets": {"type": "list", "elements": "str", "choices": _TARGETS, "default": _TARGETS},
@@ -32,7 +29,6 @@ ARGUMENTS: dict[str, Any] = {
     "ttft_band": {"type": "float", "default": 0.25},
     "limit": {"type": "int", "default": 1800},
     "timeout": {"type": "int", "default": 43200},
-    "name": {"type": "str"},
     "evidence": {"type": "dict", "default": {}},
     "others": {"type": "list", "elements": "dict", "default": []},
     "profile": {"type": "str", "default": ""},
@@ -40,5 +36,4 @@ ARGUMENTS: dict[str, Any] = {
     "fail_without_comparison": {"type": "bool", "default": False},
     "dest": {"type": "path", "default": ""},
     "state": {"type": "str", "choices": list(STATES), "default": STATES[0]},
-    "step": {"type": "str", "choices": list(STEPS), "default": STEPS[0]},
 }

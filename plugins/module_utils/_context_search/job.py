@@ -17,7 +17,7 @@ from .._slot.model.state_file import stamp
 from .._slot.words.effects import Effects
 from .._slot.words.types import End, Layout, Request, SlotFault
 from .._switch_job import LIMIT_S, PROPERTIES
-from .._work.decide import Found
+from .._work.decide import Found, differences
 from .._work.folder import WorkError
 from .driver import Plan, Search, restore
 from .lengths import Trial
@@ -35,8 +35,7 @@ class SearchJob(RecordedJob):
         return Asked(search.profile, given, LIMIT_S, PROPERTIES)
 
     def differs(self, given: Mapping[str, Any]) -> list[str]:
-        plan, theirs = asdict(self._plan()), given["plan"]
-        return [f"{key} {theirs[key]}, not {value}" for key, value in plan.items() if theirs[key] != value]
+        return differences(given["plan"], asdict(self._plan()))
 
     def _plan(self) -> Plan:
         plan = Plan(*(self.params[key] for key in Plan.__dataclass_fields__))

@@ -67,7 +67,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class RecordedJob(Job):
+class SlotJob(Job):
     """One kind of work on the slot that a module's options name. Each kind implements the abstract methods."""
 
     kind: ClassVar[str]  # of its records; also names the folder and the unit
@@ -79,10 +79,6 @@ class RecordedJob(Job):
     @abstractmethod
     def line(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> str:
         """Return the progress in one line."""
-
-    @abstractmethod
-    def finding(self, fx: Effects, layout: Layout, given: Mapping[str, Any], seen: Mapping[str, Any]) -> Finding:
-        """Return the outcome of work that has ended."""
 
     @abstractmethod
     def shown(self, found: Found) -> dict[str, Any]:
@@ -160,6 +156,15 @@ class RecordedJob(Job):
         if self.params["state"] == "stopped":
             return self.stop()
         return self.start() if step == "start" else self.look()
+
+
+@dataclass(frozen=True)
+class RecordedJob(SlotJob):
+    """Work whose record says also that it was killed."""
+
+    @abstractmethod
+    def finding(self, fx: Effects, layout: Layout, given: Mapping[str, Any], seen: Mapping[str, Any]) -> Finding:
+        """Return the outcome of work that has ended."""
 
     def outcome(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
         finding = self.finding(host_effects(SystemClock()), layout_of(given["layout"]), given, seen)

@@ -14,7 +14,7 @@ from .._slot.words.effects import Effects
 from .._slot.words.types import Layout, SlotFault, ToldToEndFault
 from .._soak import watching
 from .._switch_job import PROPERTIES
-from .._work.decide import Found
+from .._work.decide import Found, differences
 from .._work.folder import WorkError
 from . import items
 from .gate import Gate, nothing_seen
@@ -57,8 +57,7 @@ class PromotionJob(RecordedJob):
 
     def differs(self, given: Mapping[str, Any]) -> list[str]:
         theirs = {"profile": given["profile"], "items": given["plan"]["items"]}
-        ours = {"profile": self.params["profile"], "items": list(self.plan().items)}
-        return [f"{key} {theirs[key]}, not {value}" for key, value in ours.items() if theirs[key] != value]
+        return differences(theirs, {"profile": self.params["profile"], "items": list(self.plan().items)})
 
     def answer(self, *, check_mode: bool) -> dict[str, Any]:
         found = super().answer(check_mode=check_mode)

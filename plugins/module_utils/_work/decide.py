@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +43,7 @@ class Found:
 def on_begin(found: Found, token: str, *, other: bool) -> str:
     """Return what the play with this token gets. other: whether what was found is not what the play wants."""
     if found.state == "running":
-        return REFUSE if other else JOIN
+        return REFUSE if other and not found.begun_by(token) else JOIN
     again = found.begun_by(token) or (bool(token) and found.result.get("told_to") == token)
     untold = found.waits and not other and not found.result.get("failed")
     return JOIN if again or untold else BEGIN
@@ -51,3 +52,8 @@ def on_begin(found: Found, token: str, *, other: bool) -> str:
 def death(result: str, last_line: str) -> str:
     """Return why a unit left no result. result: systemd's word for how it ended. last_line: the end of its log."""
     return _ENDS.get(result) or last_line or "its process was killed, or the host restarted"
+
+
+def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
+    """Return how what was asked is not what is asked now: one clause for each of our keys."""
+    return [f"{key} {theirs[key]}, not {value}" for key, value in ours.items() if theirs[key] != value]

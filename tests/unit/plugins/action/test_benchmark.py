@@ -19,7 +19,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.arcpro.b70.plugins.action import b70_benchmark
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import expectations
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
-from ansible_collections.arcpro.b70.plugins.plugin_utils._look import GONE_LOOKS, MARK
+from ansible_collections.arcpro.b70.plugins.plugin_utils._work import MARK, display
 from unit.plugins.module_utils._benchmark.benchmarks import data
 from unit.plugins.module_utils._evidence.records import HOST, record
 
@@ -40,42 +40,35 @@ def measured(**given: Any) -> dict[str, Any]:
     return record(data=whole, **given)
 
 
+WORK = {"state": "running", "joined": False, "line": "tiny-a since noon", "verdict": None, "record": None}
+PLACE = {"unit": "b70-benchmark-main.service", "progress": "/var/lib/b70/progress"}
+
+
 class Host:
     """Answers each step once. lost: after so many steps the connection is lost once."""
 
-    def __init__(self, found: dict[str, Any], began: str = "begun", lost: int = -1) -> None:
-        self.found, self.began, self.lost = found, began, lost
+    def __init__(self, found: dict[str, Any], lost: int = -1, **begun: Any) -> None:
+        self.found = {"pictures": {}, **WORK, "state": "ended", **found} if "record" in found else found
+        self.begun, self.lost = {**WORK, **PLACE, **begun}, lost
         self.steps: list[str] = []
         self.given: dict[str, Any] = {}
-        self.looks = [
-            ("canary before the benchmark\nwarm", "", "active"),
-            ("warm-up with 2 streams\n", "finished", "inactive"),
-        ]
+        self.looks = [("canary before the benchmark\nwarm", "active"), ("warm-up with 2 streams\n", "inactive")]
         self.offsets: list[int] = []
 
-    def module(self, module_name: str, module_args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        step = module_args["step"]
+    def _step(self, step: str) -> None:
         if self.lost == len(self.steps):
             self.lost = -1
             raise AnsibleConnectionFailure("gone")
         self.steps.append(step)
+
+    def module(self, module_name: str, module_args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        self._step(module_args["step"])
         self.given = module_args
-        place = {
-            "unit": "b70-benchmark-main.service",
-            "progress": "/run/b70/progress",
-            "result": "/run/b70/result.json",
-        }
-        begun = {"began": self.began, **place, "summary": ["would measure tiny-a"]}
-        return dict({"start": begun, "collect": self.found}.get(step, {}))
+        return dict(self.begun if module_args["step"] == "start" else self.found)
 
     def shell(self, script: str, **_options: Any) -> dict[str, Any]:
-        if script == "true":
-            return {"rc": 0}
-        if self.lost == len(self.steps):
-            self.lost = -1
-            raise AnsibleConnectionFailure("gone")
-        self.steps.append("look")
-        (offset,) = re.findall(r"tail -c [+](\d+) /run/b70/progress", script)
+        self._step("glance")
+        (offset,) = re.findall(r"tail -c [+](\d+) /var/lib/b70/progress", script)
         self.offsets.append(int(offset) - 1)
         return {"rc": 0, "stdout": f"\n{MARK}\n".join(self.looks.pop(0))}
 
@@ -84,7 +77,7 @@ class Host:
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp, task_vars: {})
-    monkeypatch.setattr(b70_benchmark.display, "display", lambda text, color="": lines.append(text))
+    monkeypatch.setattr(display, "display", lambda text, color="": lines.append(text))
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     return lines
 
@@ -98,42 +91,25 @@ def run(host: Host, *, check_mode: bool = False, **arguments: Any) -> dict[str, 
     return dict(plugin.run(None, {"inventory_hostname": "b70-01"}))
 
 
-def test_progress_is_shown_and_the_result_let_go(said: list[str]) -> None:
-    host = Host({"record": measured(), "pictures": {}})
+def test_progress_is_shown_and_the_result_is_taken(said: list[str]) -> None:
+    host = Host({"record": measured()}, lost=2)
     result = run(host, evidence={}, dest="", fail_on_regression=False)
-    assert host.steps == ["start", "look", "look", "collect", "forget"]
-    assert said == ["b70-01 | canary before the benchmark", "b70-01 | warm-up with 2 streams"]
+    assert host.steps == ["start", "glance", "glance", "look", "acknowledge"]
+    assert said[0].startswith("b70-01 | begins the benchmark of tiny-a since noon")
+    assert "connection lost; the benchmark goes on there" in said[2]
+    assert [said[1], said[3]] == ["b70-01 | canary before the benchmark", "b70-01 | warm-up with 2 streams"]
     # A line that is half there is read whole the next time.
     assert host.offsets == [0, 28]
     assert (result["changed"], result.get("failed")) == (True, None)
     assert result["summary"][0] == "tiny-a on b70-01: passed"
     # What only the controller needs does not travel.
     assert "dest" not in host.given
-    assert host.given["name"] == "b70-01"
+    assert host.given["host_name"] == "b70-01"
 
 
-def test_a_lost_connection_does_not_end_the_watching(said: list[str]) -> None:
-    host = Host({"record": measured(), "pictures": {}}, lost=2)
-    assert "failed" not in run(host)
-    assert host.steps == ["start", "look", "look", "collect", "forget"]
-    assert any("connection lost; the benchmark goes on there" in line for line in said)
-
-
-def test_a_unit_that_is_gone_without_a_result_is_not_waited_for(said: list[str]) -> None:
-    host = Host({"failed": True, "msg": "the benchmark left no result"})
-    # systemd once gave no answer
-    host.looks = [("", "", ""), ("", "", "active"), *[("", "", "unknown")] * GONE_LOOKS]
-    assert run(host)["failed"]
-    assert host.steps == ["start", *["look"] * (2 + GONE_LOOKS), "collect", "forget"]
-
-
-@pytest.mark.parametrize(
-    ("began", "words"),
-    [("joined", "joins the benchmark that is under way"), ("found", "collects the result of an earlier run")],
-)
-def test_another_run_is_joined_or_collected(said: list[str], began: str, words: str) -> None:
-    run(Host({"record": measured(), "pictures": {}}, began=began))
-    assert said[0] == f"b70-01 | {words}"
+def test_one_that_ended_alone_is_collected(said: list[str]) -> None:
+    run(host := Host({}, state="ended", joined=True, record=measured(), pictures={}))
+    assert (host.steps, said) == (["start", "acknowledge"], ["b70-01 | the benchmark began before this play"])
 
 
 def test_table_and_pictures_are_written(said: list[str], tmp_path: Path) -> None:
@@ -155,7 +131,7 @@ REGRESSION = {"regressions": ["short-128 c4 frontdoor cold: wall_tok_s is 60, 0.
 
 
 def test_a_regression_fails_nothing_by_itself(said: list[str]) -> None:
-    result = run(Host({"record": measured(comparison=REGRESSION), "pictures": {}}))
+    result = run(Host({"record": measured(comparison=REGRESSION)}))
     assert ("failed" in result, result["regressions"]) == (False, REGRESSION["regressions"])
 
 
@@ -171,7 +147,7 @@ def test_the_host_is_told_what_the_catalogue_and_other_hosts_have_recorded(said:
     ]
     for one in kept:
         Store(tmp_path / "b70-02").write(one)
-    host = Host({"record": measured(), "pictures": {}})
+    host = Host({"record": measured()})
     evidence = {"tiny-a": {"host_class": "4 x B70", "tok_s": [], "runs": "many words"}}
     longer = measured(began_at="2026-11-21T06:16:00Z", host=other)
     longer["data"]["shapes"] = {"2k-128": longer["data"]["shapes"]["short-128"]}
@@ -183,38 +159,39 @@ def test_the_host_is_told_what_the_catalogue_and_other_hosts_have_recorded(said:
         ("2026-11-21T04:16:00Z", {"name": "b70-02", "class": HOST["class"]}),
         ("2026-11-21T06:16:00Z", {"name": "b70-02", "class": HOST["class"]}),
     ]
-    run(host := Host({"record": measured(), "pictures": {}}), dest=str(tmp_path))
+    run(host := Host({"record": measured()}), dest=str(tmp_path))
     assert host.given["others"] == []
 
 
 def test_what_is_foreseen_is_asked_once(said: list[str]) -> None:
-    host = Host({})
-    run(host, state="foreseen", profile="tiny-a")
-    assert host.steps == ["start"]
+    host = Host({"comparable": True, "summary": ["short-128 c1"]})
+    assert run(host, state="foreseen", profile="tiny-a")["summary"] == ["short-128 c1"]
+    assert host.steps == ["look"]
 
 
 def test_a_failed_benchmark_fails_with_its_reasons_and_its_record(said: list[str]) -> None:
     reasons = ["the canary failed after the benchmark, so no figure is kept"]
-    result = run(Host({"record": measured(verdict="failed", reasons=reasons), "pictures": {}}))
+    result = run(Host({"record": measured(verdict="failed", reasons=reasons)}))
     assert (result["failed"], result["msg"]) == (True, f"b70-01: the benchmark of tiny-a: {reasons[0]}")
     assert result["record"]["verdict"] == "failed"
 
 
 def test_a_benchmark_without_a_record_fails_as_the_host_says(said: list[str]) -> None:
     host = Host({"failed": True, "msg": "the benchmark left no result"})
-    assert run(host) == {"failed": True, "msg": "the benchmark left no result"}
-    assert host.steps[-1] == "forget"
+    result = run(host)
+    assert (result["failed"], result["msg"], host.steps[-1]) == (True, "the benchmark left no result", "look")
 
 
 def test_figures_of_the_catalogue_are_expected_of_their_host_class(said: list[str]) -> None:
     row = {"value": 80.0, "streams": 1, "prompt_tokens": 119, "output_tokens": 128}
     for host_class, word in ((HOST["class"], "0.90 of the recorded 80"), ("other", "on another class of host (other)")):
         rows = expectations({"host_class": host_class, "tok_s": [row]}, HOST["class"], data())
-        lines = run(Host({"record": measured(expectations=rows), "pictures": {}}))["summary"]
+        lines = run(Host({"record": measured(expectations=rows)}))["summary"]
         assert any(line.startswith("catalogue: wall_tok_s with 1 streams") and word in line for line in lines)
 
 
 def test_check_mode_only_asks(said: list[str]) -> None:
-    host = Host({})
-    assert run(host, check_mode=True)["summary"] == ["would measure tiny-a"]
-    assert host.steps == ["start"]
+    foreseen = {"state": "none", "line": "no benchmark is under way", "foreseen": ["would measure tiny-a"]}
+    host = Host({"record": None, **foreseen})
+    assert run(host, check_mode=True)["summary"][1] == "would measure tiny-a"
+    assert host.steps == ["look"]

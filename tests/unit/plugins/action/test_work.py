@@ -136,7 +136,7 @@ def test_a_result_that_could_not_be_acknowledged_comes_again_and_the_play_says_s
 
 def test_the_process_of_a_play_that_was_killed_asks_for_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host(monkeypatch, RUNNING, RUNNING, ENDED)
-    parents = iter([7, 7, 7, 1])  # init adopts it before the last look
+    parents = iter([7, 7, 7, 7, 1])  # init adopts it before the last look
     monkeypatch.setattr("os.getppid", lambda: next(parents, 1))
     with pytest.raises(AnsibleError, match="the play that watched has ended; the soak goes on there"):
         host.run()
@@ -145,7 +145,7 @@ def test_the_process_of_a_play_that_was_killed_asks_for_nothing_more(monkeypatch
 
 def test_a_result_that_comes_after_its_play_was_killed_is_left_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host(monkeypatch, RUNNING, ENDED)
-    parents = iter([7, 7, 7, 1])  # init adopts it during the last look
+    parents = iter([7, 7, 7, 7, 1])  # init adopts it during the last look
     monkeypatch.setattr("os.getppid", lambda: next(parents, 1))
     with pytest.raises(AnsibleError, match="the play that watched has ended"):
         host.run()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A benchmark that is left to systemd: begun once, joined or found by the next run, and kept until it is read."""
+"""A benchmark that is left to systemd: what it is given, what is foreseen, and what it leaves."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _transient
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import bench, draw, job, service
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import bench, draw, job
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.bench import BenchmarkError
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import essence
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.run import Tool
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.spec import ARGUMENTS
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence import host_class
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence import job as jobs
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import ToldToEndFault
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import layout_of
+from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkError
 from unit.plugins.module_utils._evidence.records import HOST, record
 from unit.plugins.module_utils._slot.calls import host, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost
+from unit.plugins.module_utils._work.units import Systemd, program
 
 from .benchmarks import data
 
@@ -34,173 +36,83 @@ PARAMS = {
     **{name: spec.get("default") for name, spec in ARGUMENTS.items()},
     "shapes": ["short-128"],
     "tools_python": "/opt/b70/evidence/bin/python",
-    "name": "b70-01",
+    "host_name": "b70-01",
     "api_key": "hidden",
 }
-SERVED = ("tiny-a", "sha256:0f3c", "one")  # with the invocation of its engine
 
 
-class Systemd:
-    """Knows one unit, and those of others that run."""
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
+    found = host("ab", load_s=1.0)
+    switch(found, "a")
+    monkeypatch.setattr(jobs, "host_effects", lambda clock: found.effects())
+    monkeypatch.setattr(job, "host_effects", lambda clock: found.effects())
+    return found
 
-    def __init__(self) -> None:
-        self.now = _transient.State("inactive", "success", "0")
-        self.started: list[_transient.Task] = []
-        self.others: set[str] = set()
 
-    def state(self, unit: str) -> _transient.State:
-        return _transient.State("active", "success", "0") if unit in self.others else self.now
+@pytest.fixture
+def systemd(served: FakeHost, monkeypatch: pytest.MonkeyPatch) -> Systemd:
+    found = Systemd()
+    monkeypatch.setattr(job.BenchmarkJob, "systemd", found)
+    return found
 
-    def forget(self, unit: str) -> None:
-        pass
 
-    def start(self, task: _transient.Task) -> None:
-        self.started.append(task)
-        self.now = _transient.State("active", "success", "0")
+@pytest.fixture
+def params(tmp_path: Path) -> dict[str, Any]:
+    return {**PARAMS, "state_dir": str(tmp_path / "state"), "records_dir": str(tmp_path / "records")}
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    path = tmp_path / "module.zip"
-    path.write_bytes(b"program")
-    return path
+    return program(tmp_path)
 
 
-@pytest.fixture
-def systemd() -> Systemd:
-    return Systemd()
-
-
-@pytest.fixture
-def here(tmp_path: Path, systemd: Systemd) -> job.Job:
-    return job.Job("main", tmp_path / "run/main/benchmark", systemd)  # type: ignore[arg-type]
-
-
-def start(here: job.Job, archive: Path, **given: Any) -> str:
-    served = given.pop("served", SERVED)
-    return here.start({**PARAMS, **given}, served, lambda: archive, lambda: None)
-
-
-def test_a_benchmark_is_begun_once_and_then_joined(here: job.Job, systemd: Systemd, archive: Path) -> None:
-    assert [start(here, archive), start(here, archive)] == ["begun", "joined"]
+def test_a_benchmark_is_given_all_but_the_key(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
+    one = job.BenchmarkJob(params)
+    found = one.start(archive)
     (task,) = systemd.started
-    assert (task.unit, task.limit_s) == ("b70-benchmark-main.service", 43200)
-    assert here.folder.stat().st_mode & 0o777 == 0o700
-    assert here.file("asked.json").stat().st_mode & 0o777 == 0o600
+    assert (task.unit, task.limit_s, found.given["profile"]) == ("b70-benchmark-main.service", 43200, "a")
+    holding = [file for file in one.folder.path.rglob("*") if file.is_file() and b"hidden" in file.read_bytes()]
+    assert [(file.name, file.stat().st_mode & 0o777) for file in holding] == [("secret", 0o600)]
     assert "hidden" not in " ".join(task.run_argv())
-    assert "hidden" in here.file("asked.json").read_text()
 
 
-def test_no_benchmark_beside_a_gate(here: job.Job, systemd: Systemd, archive: Path) -> None:
-    systemd.others = {"b70-promotion-main.service"}
-    with pytest.raises(BenchmarkError, match=r"end it with `systemctl stop b70-promotion-main\.service`"):
-        start(here, archive)
-    assert not here.folder.exists()
-    systemd.others = {"b70-soak-main.service"}
-    assert start(here, archive) == "begun"
+def test_no_benchmark_beside_a_gate(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
+    systemd.running = {"b70-promotion-main.service"}
+    with pytest.raises(WorkError, match=r"end it with `systemctl stop b70-promotion-main\.service`"):
+        job.BenchmarkJob(params).start(archive)
+    systemd.running = {"b70-soak-main.service"}
+    assert job.BenchmarkJob(params).start(archive).state == "running"
 
 
-def test_another_benchmark_is_not_joined(here: job.Job, archive: Path) -> None:
-    start(here, archive)
-    with pytest.raises(BenchmarkError, match="another benchmark runs on this host, with other settings"):
-        start(here, archive, streams=[1])
-
-
-def test_what_nobody_collected_is_found(here: job.Job, systemd: Systemd, archive: Path) -> None:
-    start(here, archive)
-    here.file("result.json").write_text(json.dumps({"record": {"id": "r"}}))
-    systemd.now = _transient.State("inactive", "success", "0")
-    assert start(here, archive) == "found"
-    assert [here.collect(), here.collect()] == [{"record": {"id": "r"}}] * 2
-    here.forget()
-    assert start(here, archive) == "begun"
-    assert len(systemd.started) == 2
-
-
-def test_two_controllers_that_watch_get_the_same_result(here: job.Job, systemd: Systemd, archive: Path) -> None:
-    assert [start(here, archive), start(here, archive)] == ["begun", "joined"]
-    here.file("result.json").write_text(json.dumps({"record": {"id": "r"}}))
-    systemd.now = _transient.State("inactive", "success", "0")
-    assert here.collect() == {"record": {"id": "r"}}
-    here.forget()
-    assert here.collect() == {"record": {"id": "r"}}
-    # The key is gone at once.
-    assert "hidden" not in here.file("asked.json").read_text()
-
-
-def test_a_late_controller_does_not_disturb_the_next_benchmark(here: job.Job, archive: Path) -> None:
-    here.forget()
-    assert not here.folder.exists()
-    start(here, archive)
-    here.forget()
-    assert start(here, archive) == "joined"
-
-
-def test_the_result_of_other_settings_is_not_taken_for_this_one(here: job.Job, systemd: Systemd, archive: Path) -> None:
-    start(here, archive)
-    here.file("result.json").write_text("{}")
-    systemd.now = _transient.State("inactive", "success", "0")
-    assert start(here, archive, streams=[1]) == "begun"
-    assert not here.file("result.json").exists()
-
-
-@pytest.mark.parametrize(
-    "served",
-    [("tiny-b", "sha256:0f3c", "one"), ("tiny-a", "sha256:77", "one"), ("tiny-a", "sha256:0f3c", "two"), (None,) * 3],
-)
-def test_the_result_of_what_was_served_before_is_not_found(
-    here: job.Job, systemd: Systemd, archive: Path, served: tuple[str | None, ...]
+@pytest.mark.parametrize("other", [{"frontdoor_url": "http://[::1]:8000"}, {"timeout": 60}, {"streams": [1]}])
+def test_what_would_measure_otherwise_is_another_benchmark(
+    systemd: Systemd, params: dict[str, Any], archive: Path, other: dict[str, Any]
 ) -> None:
-    start(here, archive)
-    assert start(here, archive, served=served) == "joined"
-    here.file("result.json").write_text("{}")
-    systemd.now = _transient.State("inactive", "success", "0")
-    assert start(here, archive, served=served) == "begun"
+    job.BenchmarkJob(params).start(archive)
+    with pytest.raises(WorkError, match=f"another benchmark is under way, with {next(iter(other))}"):
+        job.BenchmarkJob({**params, **other}).start(archive)
 
 
-def test_a_benchmark_that_failed_before_it_measured_is_begun_anew(
-    here: job.Job, systemd: Systemd, archive: Path
+def test_the_result_of_what_was_served_before_is_not_told(
+    systemd: Systemd, params: dict[str, Any], archive: Path, served: FakeHost
 ) -> None:
-    start(here, archive)
-    here.file("result.json").write_text(json.dumps({"failed": True, "msg": "guidellm is not installed"}))
-    systemd.now = _transient.State("inactive", "success", "0")
-    assert start(here, archive) == "begun"
-    assert not here.file("result.json").exists()
+    job.BenchmarkJob(params).start(archive)
+    job.BenchmarkJob(params).folder.save_seen({"now": "", "ended": {}, "found": {"record": {"id": "r"}}})
+    systemd.end()
+    assert job.BenchmarkJob(params).start(archive).result["record"] == {"id": "r"}
+    for profile in "ba":
+        switch(served, profile)
+    assert job.BenchmarkJob(params).start(archive).state == "running"
 
 
-@pytest.mark.parametrize("other", [{"frontdoor_url": "http://[::1]:8000"}, {"timeout": 60}, {"api_key": "another"}])
-def test_what_would_measure_otherwise_is_another_benchmark(here: job.Job, archive: Path, other: dict[str, Any]) -> None:
-    start(here, archive)
-    with pytest.raises(BenchmarkError, match="with other settings"):
-        start(here, archive, **other)
-
-
-def test_what_cannot_work_is_said_before_anything_is_begun(here: job.Job, systemd: Systemd, archive: Path) -> None:
-    def refuse() -> None:
-        raise BenchmarkError("nothing verified is served")
-
-    with pytest.raises(BenchmarkError, match="nothing verified"):
-        here.start(PARAMS, SERVED, lambda: archive, refuse)
-    assert (systemd.started, here.folder.exists()) == ([], False)
-
-
-@pytest.mark.parametrize(
-    ("state", "log", "words"),
-    [
-        (_transient.State("failed", "timeout", "15"), "", "it took longer than benchmark_timeout"),
-        (_transient.State("failed", "exit-code", "1"), "Traceback\nMemoryError\n", "left no result: MemoryError"),
-        (_transient.State("inactive", "success", "0"), "", "somebody ended it, or the host restarted"),
-    ],
-)
-def test_a_benchmark_that_left_nothing_says_why(
-    here: job.Job, systemd: Systemd, archive: Path, state: _transient.State, log: str, words: str
+def test_what_cannot_work_is_said_before_anything_is_begun(
+    systemd: Systemd, params: dict[str, Any], archive: Path, served: FakeHost
 ) -> None:
-    start(here, archive)
-    systemd.now = state
-    here.file("log").write_text(log)
-    found = here.collect()
-    assert found["failed"]
-    assert words in found["msg"]
+    with pytest.raises(WorkError, match="a is served in slot main by now, and not b"):
+        job.BenchmarkJob({**params, "profile": "b"}).start(archive)
+    assert systemd.started == []
+    assert job.BenchmarkJob(params).answer(check_mode=True)["foreseen"][0].startswith("would measure a: short-128 with")
 
 
 def test_each_run_has_prompts_of_its_own() -> None:
@@ -244,17 +156,17 @@ def test_what_figures_would_be_compared_with_is_said_without_measuring(
     params = {**PARAMS, "state": "foreseen", "profile": "tiny-a", "records_dir": str(tmp_path)}
     params["shapes"] = [{"name": "short-128", "prompt_tokens": 119, "output_tokens": 128, "rounds": 1}]
     for check_mode in (True, False):
-        found = service.answer(params, check_mode=check_mode)
+        found = job.BenchmarkJob(params).answer(check_mode=check_mode)
         assert (found["comparable"], found["changed"]) == (False, False)
         assert "no good record of tiny-a" in found["summary"][0]
     Store(tmp_path).write(mine := record(data=whole))
-    found = service.answer(params, check_mode=True)
+    found = job.BenchmarkJob(params).answer(check_mode=True)
     assert found["comparable"]
     assert found["summary"][0] == f"short-128 c1 frontdoor cold: 71.9101 in {mine['id']} of b70-01"
-    assert not service.answer({**params, "profile": "tiny-b"}, check_mode=True)["comparable"]
+    assert not job.BenchmarkJob({**params, "profile": "tiny-b"}).answer(check_mode=True)["comparable"]
     later = {**whole, "shapes": {"2k-128": {**whole["shapes"]["short-128"], "prompt_tokens": 2048}}}
     Store(tmp_path).write(record(data=later, began_at="2026-12-23T04:16:00Z"))
-    assert service.answer(params, check_mode=True) == found
+    assert job.BenchmarkJob(params).answer(check_mode=True) == found
 
 
 @pytest.mark.parametrize(
@@ -274,28 +186,37 @@ def test_only_what_the_profile_admits_is_foreseen(
         place = Path(str(layout_of(params).profile_json("tiny-a")))
         place.parent.mkdir(parents=True)
         place.write_text(json.dumps({"name": "tiny-a", "engine": {}, "frontdoor": frontdoor}))
-    found = service.answer(params, check_mode=False)
+    found = job.BenchmarkJob(params).answer(check_mode=False)
     assert [line.split()[1] for line in found["summary"]] == lines
 
 
+def unit(params: dict[str, Any], systemd: Systemd, how: str = "success") -> dict[str, Any]:
+    """What the module says when the unit has run and ended."""
+    job.main(str(job.BenchmarkJob(params).folder.path))
+    systemd.end(how)
+    return job.BenchmarkJob({**params, "step": "look"}).answer(check_mode=False)
+
+
 def test_a_benchmark_that_breaks_off_leaves_its_reason(
-    here: job.Job, archive: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    systemd: Systemd, params: dict[str, Any], archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start(here, archive, records_dir=str(tmp_path / "records"))
+    job.BenchmarkJob(params).start(archive)
     monkeypatch.setattr(SystemClock, "heed_signals", lambda self, told: None)
 
-    def refuse(*_given: Any) -> None:
+    def refuse(_wanted: Any, fx: bench.Effects) -> None:
+        fx.say("canary before the benchmark")
         raise BenchmarkError("nothing verified is served")
 
     monkeypatch.setattr(bench, "run", refuse)
-    job.main(str(here.folder))
-    assert here.collect() == {"failed": True, "msg": "nothing verified is served"}
+    found = unit(params, systemd)
+    assert (found["failed"], found["msg"]) == (True, "nothing verified is served")
+    assert Path(found["progress"]).read_text() == "canary before the benchmark\n"
 
 
 def test_a_unit_that_is_told_to_end_leaves_that_to_systemd(
-    here: job.Job, systemd: Systemd, archive: Path, monkeypatch: pytest.MonkeyPatch
+    systemd: Systemd, params: dict[str, Any], archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start(here, archive)
+    job.BenchmarkJob(params).start(archive)
     heeding: list[Any] = []
     monkeypatch.setattr(SystemClock, "heed_signals", lambda self, told: heeding.append(told))
 
@@ -309,24 +230,11 @@ def test_a_unit_that_is_told_to_end_leaves_that_to_systemd(
         fx.heed()
 
     monkeypatch.setattr(bench, "run", told)
-    job.main(str(here.folder))
-    systemd.now = _transient.State("failed", "timeout", "0")
-    assert "it took longer than benchmark_timeout" in here.collect()["msg"]
+    assert "broke off: it took longer than its limit. Nothing was recorded" in unit(params, systemd, "timeout")["msg"]
 
 
 def moved(found: FakeHost, engine: Mapping[str, Any]) -> str:
     return job._moved(found.effects(), LAYOUT, engine)
-
-
-def test_the_same_profile_of_another_engine_process_is_another_thing() -> None:
-    found = host("ab", load_s=1.0)
-    served = [job.served_of(api.info(found.effects(), LAYOUT))]
-    for profile in "aba":
-        switch(found, profile)
-        served.append(job.served_of(api.info(found.effects(), LAYOUT)))
-    assert served[0] == (None, None, None)
-    assert served[1][:2] == served[3][:2]
-    assert served[1] != served[3]
 
 
 def test_a_closed_frontdoor_is_noticed_while_the_engine_goes_on() -> None:
