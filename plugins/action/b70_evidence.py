@@ -23,7 +23,10 @@ MODULE = "arcpro.b70.b70_evidence"
 
 
 class ActionModule(ActionBase):
-    """Copies what the controller lacks, in as many parts as the host makes of it; in check mode it writes nothing."""
+    """Copies what the controller lacks, in as many parts as the host makes of it; in check mode it writes nothing.
+
+    What the controller has collected stays as it is: a record that a host has otherwise by now is a finding.
+    """
 
     _supports_check_mode = True
     _supports_async = False
@@ -51,7 +54,7 @@ class ActionModule(ActionBase):
                 received.update(new)
                 for name, content in new.items():
                     known[name] = digest(content)
-                    wrong = _wrong(store, name, content)
+                    wrong = _wrong(store, name, content) or _other(store, name, content)
                     if wrong:
                         problems.append(f"{name}: {wrong}")
                         continue
@@ -85,6 +88,20 @@ def _wrong(store: Store, name: str, content: str) -> str:
         return "; ".join(faults_of(parse(content, name)))
     except (StoreError, ValueError) as error:
         return str(error)
+
+
+def _other(store: Store, name: str, content: str) -> str:
+    """How a record differs from what was collected of it, or nothing. What is no record any more is collected again."""
+    path = store.path(name)
+    try:
+        kept = path.read_text(encoding="utf-8")
+        parse(kept, name)
+    except (OSError, ValueError):
+        return ""
+    return (
+        f"the host has another record of this id than the one that was collected: sha256 {digest(content)}, not "
+        f"{digest(kept)}. {path} stays as it is: find out what changed it on the host"
+    )
 
 
 def _told(dest: str, copied: list[str], problems: list[str], check_mode: bool) -> dict[str, Any]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -184,8 +185,12 @@ def rows_of(bench: Bench, text: str, error: str) -> list[dict[str, Any]]:
         found = bench.read(text) if bench.read else {}
     except parse.ParseError as said:
         return [_row(bench, bench.id, None, "FAIL", str(said))]
-    rows = [(name, round(value, 4), bench.fault(value)) for name, value in sorted(found.items())]
-    return [_row(bench, name, value, "FAIL" if fault else "", fault) for name, value, fault in rows]
+    rows = []
+    for name, value in sorted(found.items()):
+        figure = 0 < value < math.inf
+        fault = bench.fault(value) if figure else f"{value} is no measure"
+        rows.append(_row(bench, name, round(value, 4) if figure else None, "FAIL" if fault else "", fault))
+    return rows
 
 
 def _own_words(bench: Bench, text: str) -> str:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,8 +27,8 @@ def reference_of(data: Any) -> dict[str, float]:
         raise ValueError("a reference maps names of measures to figures, or is a file that this role wrote")
     found = {}
     for name, value in data.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-            raise ValueError(f"the reference for {name} is {value!r}, and must be a figure above 0")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+            raise ValueError(f"the reference for {name} is {value!r}, and must be a finite figure above 0")
         found[str(name)] = float(value)
     return found
 
@@ -38,7 +39,8 @@ def compare(
     """Return the rows with ``level``, ``reference`` and ``share``.
 
     A row below ``fail_below`` of the reference fails, as does one that comes with FAIL. A measure that the reference
-    has and this run lacks is a WARN, unless its benchmark was left out (SKIP) or failed.
+    has and this run lacks is a WARN, unless its benchmark was left out (SKIP) or failed. A run that measured nothing of
+    the reference fails, because a comparison of nothing shows nothing.
     """
     rows = []
     for measure in measures:
@@ -61,6 +63,9 @@ def compare(
             note = "in the reference, and not measured here"
             rows.append({"id": name, "value": None, "unit": "", "level": "WARN", "reference": wanted, "share": None,
                          "tool": "", "note": note})  # fmt: skip
+    if reference and all(row["share"] is None for row in rows):
+        rows.append({"id": "reference", "value": None, "unit": "", "level": "FAIL", "reference": None, "share": None,
+                     "tool": "", "note": "nothing of the reference was measured here"})  # fmt: skip
     return rows
 
 

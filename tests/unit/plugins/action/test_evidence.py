@@ -87,12 +87,15 @@ def test_many_records_come_in_parts(hosts: Hosts) -> None:
     assert hosts.asked == 3
 
 
-def test_a_record_that_was_finished_later_is_copied_again(hosts: Hosts) -> None:
-    hosts.host.write({**FIRST, "verdict": "unfinished"})
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_a_record_that_differs_later_is_a_finding_and_the_copy_stays(hosts: Hosts, check_mode: bool) -> None:
+    hosts.host.write({**FIRST, "verdict": "failed"})
     hosts.run()
-    hosts.host.write(FIRST)
-    assert hosts.run()["changed"]
-    assert read(hosts.dest)[0] == {"b70-01": [FIRST]}
+    hosts.host.path(FIRST["id"]).write_text(text(FIRST))
+    done = hosts.run(check_mode=check_mode)
+    assert (done["changed"], done["copied"], len(done["warnings"])) == (False, [], 1)
+    assert "the host has another record of this id than the one that was collected: sha256" in done["problems"][0]
+    assert read(hosts.dest)[0] == {"b70-01": [{**FIRST, "verdict": "failed"}]}
 
 
 def test_what_is_damaged_or_breaks_the_schema_is_named_and_the_others_are_copied(hosts: Hosts) -> None:

@@ -90,7 +90,17 @@ def test_measures_are_judged_by_their_share_of_the_reference():
 def test_a_skipped_benchmark_is_not_missing_from_the_reference():
     skipped = [{**rows(x=None)[0], "id": "collectives.ccl.allreduce", "level": "SKIP", "note": "needs two cards"}]
     found = verdicts.compare(skipped, {"collectives.ccl.allreduce": 20.0}, 0.95, 0.85)
-    assert [row["level"] for row in found] == ["SKIP"]
+    assert [row["level"] for row in found[:1]] == ["SKIP"]
+    assert verdicts.stops(found, "FAIL") == ["reference"]  # a comparison of nothing shows nothing
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "0"])
+def test_what_is_no_figure_above_nothing_is_no_measure(value):
+    bench = plan.Bench("gemm.torch", "gemm", "torch (xpu)", read=lambda text: {"gemm.card0.float16": float(text)})
+    found = verdicts.compare(plan.rows_of(bench, value, ""), {"gemm.card0.float16": 100.0}, 0.95, 0.85)
+    assert (found[0]["value"], found[0]["note"]) == (None, f"{float(value)} is no measure")
+    assert "gemm.card0.float16" in verdicts.stops(found, "FAIL")
+    json.dumps(found, allow_nan=False)
 
 
 def test_memory_that_is_faster_than_its_card_was_compressed():
@@ -103,7 +113,7 @@ def test_memory_that_is_faster_than_its_card_was_compressed():
 def test_what_a_run_wrote_is_a_reference_and_nonsense_is_none():
     found = verdicts.compare(rows(a=100.0, b=None), {}, 0.95, 0.85)
     assert verdicts.reference_of(json.loads(json.dumps({"rows": found, "counts": {}}))) == {"a": 100.0}
-    nonsense: list[object] = [{}, [], {"a": "fast"}, {"a": 0}, {"a": True}]
+    nonsense: list[object] = [{}, [], {"a": "fast"}, {"a": 0}, {"a": True}, {"a": float("nan")}]
     for data in nonsense:
         with pytest.raises(ValueError, match="reference"):
             verdicts.reference_of(data)
