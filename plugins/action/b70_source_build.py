@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import secrets
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ansible import constants as C
@@ -24,6 +26,37 @@ MODULE = "arcpro.b70.b70_source_build"
 PAUSES_S = (2.0, 10.0)
 
 
+class Stalled(Exception):
+    """A build computes nothing any more."""
+
+
+class _Watch:
+    """Says how far a build is, until it computed nothing for so long that it is to be ended. limit: in seconds."""
+
+    def __init__(self, tell: Callable[[str], None], limit: float) -> None:
+        self._tell, self._limit = tell, limit
+        self._begun, self._idle = time.monotonic(), 0.0
+        self._before: Sample | None = None
+        self.budget = ""
+
+    def show(self, found: dict[str, Any]) -> None:
+        sample = Sample(**found["sample"])
+        if self._before is None:
+            self.budget = "" if found["joined"] else found["budget"]
+            how = f"{'going on' if found['resumed'] else 'building'} with {self.budget}"
+            self._tell("a build is under way, joining it" if found["joined"] else how)
+        else:
+            self._idle = idle_seconds(self._before, sample, self._idle)
+            seconds = time.monotonic() - self._begun
+            self._tell(say(Progress(**found["progress"]), sample, seconds, found["quiet_s"], self._idle))
+        self._before = sample
+        if self._idle >= self._limit:
+            raise Stalled(
+                f"the build computed nothing for {self._idle:.0f} s and was ended; its largest process was "
+                f"{sample.largest or 'none'}. Run again to go on where it was"
+            )
+
+
 class ActionModule(ActionBase):
     """Looks first: a finished wheel is not built, a running build is joined, a failed one begins where it was."""
 
@@ -34,6 +67,7 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         self._vars = task_vars or {}
         self._label = f"{self._vars.get('inventory_hostname', 'host')} | {self._task.args.get('name', '')}"
+        self._token = secrets.token_hex(8)
         found = self._ask("look")
         if found.get("failed") or found["state"] == "built":
             return {**result, **found}
@@ -46,47 +80,20 @@ class ActionModule(ActionBase):
         if self._task.check_mode:
             said = found.get("estimate") or " ".join(found.get("problems", [])) or "a build is under way"
             return {**result, **found, "changed": True, "msg": f"would build {name}: {said}"}
-        budget = ""
-        if found["state"] != "running":
-            found = self._ask("start")
-            if found.get("failed"):
-                return {**result, **found}
-            budget = found["budget"]
-            self._say(f"{'going on' if found['resumed'] else 'building'} with {budget}")
-        else:
-            self._say("a build is under way, joining it")
-        result.update(self._watch())
-        return {**result, "changed": True, "budget": budget}
-
-    def _watch(self) -> dict[str, Any]:
-        limit = float(self._task.args.get("stall_timeout", 900))
-        begun = time.monotonic()
-        before: Sample | None = None
-        idle = 0.0
-        job = HostJob(self._connection, "the build", self._say, PAUSES_S)
-        while True:
-            found = job.look(lambda: self._ask("look"))
-            if found.get("failed") or found["state"] == "built":
-                return found
-            if found["state"] == "failed":
-                return {**found, "failed": True, "msg": found["message"]}
-            if found["state"] == "absent":
-                return {"failed": True, "msg": f"{self._label}: the build vanished, as after a reboot; run again"}
-            sample = Sample(**found["sample"])
-            idle = idle_seconds(before, sample, idle) if before is not None else 0.0
-            before = sample
-            self._say(say(Progress(**found["progress"]), sample, time.monotonic() - begun, found["quiet_s"], idle))
-            if idle >= limit:
-                self._ask("stop")
-                return {
-                    "failed": True,
-                    "msg": f"the build computed nothing for {idle:.0f} s and was ended; its largest process was "
-                    f"{sample.largest or 'none'}. Run again to go on where it was",
-                }
+        watch = _Watch(self._say, float(self._task.args.get("stall_timeout", 900)))
+        try:
+            done = HostJob(self._connection, "the build", self._say, PAUSES_S).finish(self._ask, watch.show)
+        except Stalled as stalled:
+            self._ask("stop")
+            done = {"failed": True, "msg": str(stalled)}
+        if done.get("state") != "built" and not done.get("failed"):
+            why = done.get("message") or f"{self._label}: the build vanished, as after a reboot; run again"
+            done.update(failed=True, msg=why)
+        return {**result, **done, "changed": True, "budget": watch.budget}
 
     def _say(self, text: str) -> None:
         display.display(f"{self._label}: {text}", color=C.COLOR_VERBOSE)
 
     def _ask(self, step: str) -> dict[str, Any]:
-        arguments = {**self._task.args, "step": step}
+        arguments = {**self._task.args, "step": step, "token": self._token}
         return dict(self._execute_module(module_name=MODULE, module_args=arguments, task_vars=self._vars))

@@ -242,6 +242,10 @@ options:
     type: str
     choices: [look, start, stop]
     default: look
+  token:
+    description: Internal. What the action plugin tells its own calls by.
+    type: str
+    default: ""
 """
 
 EXAMPLES = r"""
@@ -336,6 +340,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.arcpro.b70.plugins.module_utils._build import service
 from ansible_collections.arcpro.b70.plugins.module_utils._build.recipe import BuildError, parse
 from ansible_collections.arcpro.b70.plugins.module_utils._build.spec import ARGUMENTS
+from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkError
 
 
 def main() -> None:
@@ -355,13 +360,8 @@ def main() -> None:
             swap_gib=given["swap_gib"],
             swap_reserve_gib=given["swap_reserve_gib"],
         )
-        if given["step"] == "stop":
-            service.stop(recipe)
-        if given["step"] == "start" and not module.check_mode:
-            found = service.start(recipe, place, given["mirrors"], given["source_timeout"], given["build_timeout"])
-        else:
-            found = service.look(recipe, place, write=not module.check_mode)
-    except BuildError as error:
+        found = service.SourceBuild(given, recipe, place).answer(check_mode=module.check_mode)
+    except (BuildError, WorkError) as error:
         module.fail_json(msg=str(error))
     except OSError as error:
         module.fail_json(msg=f"{error.filename or given['work_dir']}: {error.strerror}")

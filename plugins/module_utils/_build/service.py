@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The part of a build that runs on the host, in steps: look, start, stop. Each step returns what it found."""
+"""The part of a build that runs on the host: its unit, the wheel that it makes, and why it made none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import _files, _transient
+from .. import _files
+from .._transient import ANSWER_LIMIT_S, State, Task
+from .._work.folder import Folder, WorkError
+from .._work.protocol import Beginning, Job
 from . import memory, source
 from .log import explain, first_error, progress
 from .recipe import BuildError, Recipe, command, parse_environment
@@ -29,7 +32,6 @@ LINE_CHARS = 300
 COMPILER_S = 60.0
 SWAP_UNIT = "b70-build-swap.service"
 SWAP_LIMIT_S = 3660.0  # what that unit may take where a swap file is made by writing every byte
-SYSTEMD = _transient.Systemd(BuildError, "a build")
 _SCHEMA = 1
 
 
@@ -61,8 +63,8 @@ class Place:
     def source_record(self, recipe: Recipe) -> Path:
         return self.folder(recipe) / "source.json"
 
-    def out(self, recipe: Recipe) -> Path:
-        return self.folder(recipe) / "out"
+    def work(self, recipe: Recipe) -> Folder:
+        return Folder(self.folder(recipe) / "work")
 
     def log(self, recipe: Recipe) -> Path:
         return self.folder(recipe) / "build.log"
@@ -118,23 +120,82 @@ def estimate(recipe: Recipe, place: Place) -> dict[str, Any]:
     return {"estimate": made.describe(recipe, here), "swap": made.adding, "problems": []}
 
 
-def look(recipe: Recipe, place: Place, *, write: bool) -> dict[str, Any]:
-    """state: built, running, failed, absent. What an earlier run left counts, whoever started it.
+@dataclass(frozen=True)
+class SourceBuild(Job):
+    """The build of a recipe. What was finished or begun counts, whoever did it."""
 
-    write: whether a wheel that was made meanwhile may be put where finished ones are.
-    """
-    record = finished(recipe, place)
-    if record is not None:
-        return {"state": "built", "wheel": record}
-    seen = SYSTEMD.state(recipe.unit)
-    if seen.running:
-        return {"state": "running", **_progress(recipe, place)}
-    if seen.failed:
-        return {"state": "failed", **failure(recipe, place, seen), **estimate(recipe, place)}
-    made = sorted(place.out(recipe).glob("*.whl"))
-    if made and write:
-        return {"state": "built", "wheel": keep(recipe, place, made)}
-    return {"state": "absent", "damage": damage(recipe, place), **estimate(recipe, place)}
+    noun = "build"
+    recipe: Recipe
+    place: Place
+
+    @property
+    def unit(self) -> str:
+        return self.recipe.unit
+
+    @property
+    def folder(self) -> Folder:
+        return self.place.work(self.recipe)
+
+    def answer(self, *, check_mode: bool) -> dict[str, Any]:
+        """state: built, running, failed, absent."""
+        recipe, place, step = self.recipe, self.place, self.params["step"]
+        if (record := finished(recipe, place)) is not None:
+            return {"state": "built", "wheel": record}
+        if step == "start" and not check_mode:
+            found = self.start()
+        else:
+            found = self.stop() if step == "stop" else self.look(write=not check_mode)
+        if found.state == "running":
+            told = {key: found.given[key] for key in ("resumed", "budget")}
+            return {"state": "running", "joined": found.joined, **told, **_progress(recipe, place)}
+        if (record := finished(recipe, place)) is not None:
+            return {"state": "built", "wheel": record}
+        lacks = {"damage": damage(recipe, place), **estimate(recipe, place)}
+        if failed := found.result.get("failed"):
+            lines = tail(place.log(recipe))[-TAIL_LINES:]
+            return {"state": "failed", "message": failed, "log": str(place.log(recipe)), "log_tail": lines, **lacks}
+        return {"state": "absent", **lacks}
+
+    def begin(self) -> Beginning:
+        """Check the room and make the checkout."""
+        recipe, place, params = self.recipe, self.place, self.params
+        here = room(place)
+        budget = memory.budget(recipe, here)
+        variables = _variables(place)
+        tree, log = place.tree(recipe), place.log(recipe)
+        place.ccache_dir.mkdir(parents=True, exist_ok=True)
+        fresh = source.prepare(
+            recipe, tree, place.source_record(recipe), params["source_timeout"], params["mirrors"]
+        )
+        log.touch()
+        for path in (place.ccache_dir, log):
+            shutil.chown(path, place.user, place.group)
+        _give(tree, place.user, place.group)
+        given = {"resumed": not fresh, "budget": budget.describe(recipe, here)}
+        return Beginning(given, task(recipe, place, budget, variables, params["build_timeout"]))
+
+    def launch(self, task: Task) -> None:
+        """Start the unit; where it needs swap, say why none could be made for it."""
+        swap = "Requires" in task.properties
+        try:
+            self.systemd.start(task, limit_s=SWAP_LIMIT_S if swap else ANSWER_LIMIT_S)
+        except WorkError as error:
+            if not swap:
+                raise
+            asked = ["journalctl", f"--unit={SWAP_UNIT}", "--lines=20", "--output=cat"]
+            said = self.systemd.ask(asked, check=False).splitlines()
+            why = [line for line in said if "no swap for the build" in line][-1:]
+            raise BuildError(why[0] if why else f"{error}; the build wants the swap of {SWAP_UNIT}") from error
+
+    def outcome(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
+        made = sorted(self.folder.out.glob("*.whl"))
+        try:
+            # The wheel itself tells every play.
+            return {"wheel": keep(self.recipe, self.place, made)["path"], "told_to": ""}
+        except BuildError as error:
+            state = self.systemd.state(self.unit)
+            why = _failure(self.recipe, self.place, state) if state.failed else seen["ended"]["why"]
+            return {"failed": str(error) if made else why}
 
 
 def _progress(recipe: Recipe, place: Place) -> dict[str, Any]:
@@ -144,22 +205,20 @@ def _progress(recipe: Recipe, place: Place) -> dict[str, Any]:
     return {"progress": asdict(seen), "sample": asdict(sample(recipe.unit)), "quiet_s": max(0.0, age)}
 
 
-def failure(recipe: Recipe, place: Place, seen: _transient.State) -> dict[str, Any]:
-    """Return why a build failed, the end of its log, and the path of the log."""
+def _failure(recipe: Recipe, place: Place, state: State) -> str:
+    """Return why a build failed."""
     lines = tail(place.log(recipe))
-    why = explain(lines, seen.result) or first_error(lines) or "its log says why"
-    return {
-        "message": f"the build of {recipe.name} failed ({seen.result}, exit status {seen.status}): {why}. "
-        f"All of it is in {place.log(recipe)}",
-        "log": str(place.log(recipe)),
-        "log_tail": lines[-TAIL_LINES:],
-    }
+    why = explain(lines, state.result) or first_error(lines) or "its log says why"
+    return (
+        f"the build of {recipe.name} failed ({state.result}, exit status {state.status}): {why}. All of it is in "
+        f"{place.log(recipe)}"
+    )
 
 
 def keep(recipe: Recipe, place: Place, made: list[Path]) -> dict[str, Any]:
     """Move the new wheel to the finished ones. Its record is written last."""
     if len(made) != 1:
-        raise BuildError(f"{recipe.name} made {len(made)} wheels in {place.out(recipe)} where one was expected")
+        raise BuildError(f"{recipe.name} made {len(made)} wheels in {place.work(recipe).out} where one was expected")
     try:
         with zipfile.ZipFile(made[0]) as archive:
             broken = archive.testzip()
@@ -193,27 +252,6 @@ def keep(recipe: Recipe, place: Place, made: list[Path]) -> dict[str, Any]:
 
 def room(place: Place) -> memory.Room:
     return here(place.work_dir, place.swap_file, place.swap_gib, place.swap_reserve_gib)
-
-
-def start(
-    recipe: Recipe, place: Place, mirrors: Mapping[str, str], source_limit_s: float, limit_s: int
-) -> dict[str, Any]:
-    """Check the room, make the checkout and start the build. After a BuildError nothing runs."""
-    here = room(place)
-    budget = memory.budget(recipe, here)
-    variables = _variables(place)
-    folder, tree = place.folder(recipe), place.tree(recipe)
-    for path in (folder, place.ccache_dir, place.out(recipe)):
-        path.mkdir(parents=True, exist_ok=True)
-    fresh = source.prepare(recipe, tree, place.source_record(recipe), source_limit_s, mirrors)
-    place.log(recipe).touch()
-    shutil.rmtree(place.out(recipe), ignore_errors=True)
-    place.out(recipe).mkdir()
-    for path in (place.ccache_dir, place.out(recipe), place.log(recipe)):
-        shutil.chown(path, place.user, place.group)
-    _give(tree, place.user, place.group)
-    _run(task(recipe, place, budget, variables, limit_s), swap=budget.adding)
-    return {"state": "running", "resumed": not fresh, "budget": budget.describe(recipe, here)}
 
 
 def _give(tree: Path, user: str, group: str) -> None:
@@ -268,27 +306,9 @@ def compiler(place: Place) -> str:
     return done.stdout.splitlines()[0][:LINE_CHARS] if done.stdout.strip() else ""
 
 
-def _run(work: _transient.Task, *, swap: bool) -> None:
-    """Start the unit; with swap, say why no swap could be made for it."""
-    try:
-        SYSTEMD.start(work, limit_s=SWAP_LIMIT_S if swap else _transient.ANSWER_LIMIT_S)
-    except BuildError as error:
-        if not swap:
-            raise
-        said = SYSTEMD.ask(["journalctl", f"--unit={SWAP_UNIT}", "--lines=20", "--output=cat"], check=False).splitlines()
-        why = [line for line in said if "no swap for the build" in line][-1:]
-        raise BuildError(why[0] if why else f"{error}; the build wants the swap of {SWAP_UNIT}") from error
-
-
-def stop(recipe: Recipe) -> None:
-    """End a build that is under way."""
-    SYSTEMD.stop(recipe.unit)
-    SYSTEMD.forget(recipe.unit)
-
-
 def task(
     recipe: Recipe, place: Place, budget: memory.Budget, variables: Mapping[str, str], limit_s: int
-) -> _transient.Task:
+) -> Task:
     """Return the unit of a build. It is ended before an engine when memory runs out."""
     environment = {
         "HOME": "/tmp",
@@ -311,16 +331,16 @@ def task(
     }
     if budget.adding:
         properties |= {"Requires": SWAP_UNIT, "After": SWAP_UNIT}
-    return _transient.Task(
+    return Task(
         unit=recipe.unit,
         description=f"Build of {recipe.unit.removeprefix('b70-build-').removesuffix('.service')}",
-        argv=command(recipe, place.uv, str(place.out(recipe))),
+        argv=command(recipe, place.uv, str(place.work(recipe).out)),
         limit_s=limit_s,
         directory=str(place.tree(recipe) / recipe.directory),
         log=str(place.log(recipe)),
         user=place.user,
         group=place.group,
-        writable=(str(place.tree(recipe)), str(place.out(recipe)), str(place.ccache_dir)),
+        writable=(str(place.tree(recipe)), str(place.work(recipe).out), str(place.ccache_dir)),
         environment=environment,
         properties=properties,
     )

@@ -66,4 +66,5 @@ ARGUMENTS: dict[str, Any] = {
     "build_timeout": {"type": "int", "default": 43200},
     "stall_timeout": {"type": "int", "default": 900},
     "step": {"type": "str", "choices": ["look", "start", "stop"], "default": "look"},
+    "token": {"type": "str", "default": "", "no_log": False},
 }

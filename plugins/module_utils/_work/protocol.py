@@ -69,6 +69,10 @@ class Job(ABC):
         """Return what a unit that has just begun has seen."""
         return {"now": "", "ended": None}
 
+    def launch(self, task: Task) -> None:
+        """Start the unit; raise a fault if it does not start."""
+        self.systemd.start(task)
+
     def task(self, limit_s: int, **more: Any) -> Task:
         """Return the unit. more: fields of Task; without an argv it runs `main(folder)` of the kind's module."""
         folder = self.folder
@@ -132,7 +136,7 @@ class Job(ABC):
             log, user = (task.log, task.user) if task else ("", "")
             folder.give({**told, "log": log, **beginning.given}, user, beginning.secret)
             if task:
-                self.systemd.start(task)
+                self.launch(task)
         except Exception:
             if not self.systemd.state(self.unit).running:  # else systemd was only slow to say so
                 folder.remove()

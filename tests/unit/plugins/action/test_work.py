@@ -12,7 +12,7 @@ import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.arcpro.b70.plugins.action import b70_context_search, b70_promotion, b70_soak
+from ansible_collections.arcpro.b70.plugins.action import b70_context_search, b70_promotion, b70_soak, b70_source_build
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _work
 from unit.plugins.plugin_utils._evidence.fleet import probes
 
@@ -50,7 +50,7 @@ class Host:
         plugin._connection = SimpleNamespace(transport="local", reset=lambda: None, _shell=shell)
 
         def module(module_name: str, module_args: dict[str, Any], task_vars: Any) -> dict[str, Any]:
-            assert module_args["host_name"] == "h1"
+            assert module_args.get("host_name", "h1") == "h1"
             step = module_args["step"]
             if step == "start":
                 self.begun.add(module_args["token"])
@@ -216,3 +216,20 @@ def test_check_mode_lists_the_items_of_a_gate(monkeypatch: pytest.MonkeyPatch) -
         "h1: no gate is under way, so the production gate would begin",
         "would run models: it",
     ]
+
+
+def test_a_build_that_computes_nothing_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at(seconds: float, cpu_s: float) -> dict[str, Any]:
+        sample = {"at": seconds, "cpu_s": cpu_s, "rss_gib": 1.0, "processes": 1, "largest": "icpx x.cpp"}
+        progress = {"done": 2, "total": 9, "what": "x.cpp"}
+        given = {"resumed": True, "budget": "4 jobs", "joined": False}
+        return {"state": "running", **given, "sample": sample, "progress": progress, "quiet_s": 0.0}
+
+    looks = [at(0, 0), AnsibleConnectionFailure("gone"), at(60, 60), at(1000, 60)]
+    host = Host(monkeypatch, {"state": "absent"}, *looks, {"state": "failed", "message": "it was ended"})
+    monkeypatch.setattr(b70_source_build.display, "display", lambda text, color=None: host.said.append(text))
+    result = host.run(b70_source_build, name="kernels")
+    assert host.said[0] == "h1 | kernels: going on with 4 jobs"
+    assert "2 of 9 objects" in host.said[3]
+    assert (result["failed"], "nothing for 940 s" in result["msg"], result["budget"]) == (True, True, "4 jobs")
+    assert (len(host.begun), host.answers) == (1, [])

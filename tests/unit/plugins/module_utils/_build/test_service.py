@@ -8,11 +8,13 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._build import memory, room, service
+from ansible_collections.arcpro.b70.plugins.module_utils._build import memory, room, service, source
 from ansible_collections.arcpro.b70.plugins.module_utils._build.recipe import BuildError, Recipe
+from unit.plugins.module_utils._work.units import Systemd, program
 
 Make = Callable[..., Recipe]
 
@@ -22,13 +24,65 @@ def place(tmp_path: Path) -> service.Place:
     return service.Place(tmp_path / "work", tmp_path / "wheels", tmp_path / "ccache", "/uv", "root", "root")
 
 
-def kept(recipe: Recipe, place: service.Place) -> Path:
-    out = place.out(recipe)
-    out.mkdir(parents=True)
+def made(recipe: Recipe, place: service.Place) -> Path:
+    out = place.work(recipe).out
+    out.mkdir(parents=True, exist_ok=True)
     wheel = out / "kernels-1-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("kernels.py", "x = 1\n")
-    return Path(service.keep(recipe, place, [wheel])["path"])
+    return wheel
+
+
+def kept(recipe: Recipe, place: service.Place) -> Path:
+    return Path(service.keep(recipe, place, [made(recipe, place)])["path"])
+
+
+@pytest.fixture
+def build(
+    recipe: Make, place: service.Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., service.SourceBuild]:
+    """A build whose checkout costs nothing, and which is begun anew with a token of its own."""
+
+    def prepare(_recipe: Recipe, tree: Path, *_given: Any) -> bool:
+        tree.mkdir(parents=True, exist_ok=True)
+        return True
+
+    monkeypatch.setattr(source, "prepare", prepare)
+    monkeypatch.setattr(service.SourceBuild, "systemd", Systemd())
+
+    def begun(token: str) -> service.SourceBuild:
+        params = {"token": token, "step": "look", "source_timeout": 1, "build_timeout": 60, "mirrors": {}}
+        job = service.SourceBuild(params, recipe(peak_gib=0.01, job_gib=0.01, disk_gib=0.01), place)
+        job.start(program(tmp_path))
+        return job
+
+    return begun
+
+
+def test_a_build_leaves_its_wheel_to_every_play(build: Callable[..., service.SourceBuild]) -> None:
+    job = build("1")
+    assert job.answer(check_mode=False)["resumed"] is False
+    made(job.recipe, job.place)
+    job.systemd.end()  # type: ignore[attr-defined]
+    assert (job.answer(check_mode=True)["state"], job.answer(check_mode=False)["state"]) == ("absent", "built")
+    assert job.answer(check_mode=True)["wheel"]["commit"] == job.recipe.commit
+    Path(job.answer(check_mode=True)["wheel"]["path"]).unlink()
+    assert build("2").answer(check_mode=False)["state"] == "running"
+
+
+def test_a_build_that_made_no_whole_wheel_says_why_and_is_begun_again(
+    build: Callable[..., service.SourceBuild],
+) -> None:
+    job = build("1")
+    job.place.log(job.recipe).write_text("ninja: build stopped\n")
+    job.systemd.end("signal")  # type: ignore[attr-defined]
+    found = job.answer(check_mode=False)
+    assert (found["state"], found["log_tail"]) == ("failed", ["ninja: build stopped"])
+    assert "the build of vllm-xpu-kernels failed (signal, exit status 0)" in found["message"]
+    made(build("2").recipe, job.place).write_bytes(b"no wheel")
+    job.systemd.end()  # type: ignore[attr-defined]
+    assert "is damaged" in job.answer(check_mode=False)["message"]
+    assert build("3").answer(check_mode=False)["state"] == "running"
 
 
 def test_a_finished_wheel_is_known_by_its_record(recipe: Make, place: service.Place) -> None:
@@ -68,7 +122,7 @@ def test_the_build_can_write_only_where_it_works_and_has_no_network(recipe: Make
     argv = task.run_argv()
     assert argv[0] == "systemd-run"
     assert argv[argv.index("--") + 1] == "/uv"
-    writable = f"{place.tree(recipe())} {place.out(recipe())} {place.ccache_dir}"
+    writable = f"{place.tree(recipe())} {place.work(recipe()).out} {place.ccache_dir}"
     for expected in (
         "ProtectSystem=strict", f"ReadWritePaths={writable}", "PrivateNetwork=yes", "User=root", "Group=root",
         "RuntimeMaxSec=60", "OOMScoreAdjust=800", f"StandardOutput=append:{place.log(recipe())}",
