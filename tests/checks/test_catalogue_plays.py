@@ -193,6 +193,8 @@ def test_the_choice_is_registered_or_refused_with_the_nearest(tmp_path: Path) ->
         site = {"inline_profiles": "{{ own }}", "weights": {"revisions": "{{ revisions }}", "sources": "{{ sources }}"}}
         module = {"arcpro.b70.b70_profile_choice": {"host": host, **site, **words}}
         tasks += [{**module, "register": name, "ignore_errors": name == "refused"}, note(name, name)]
+    words = "inline=own, weights={'revisions': revisions, 'sources': sources}"
+    tasks.append(note("read", f"lookup('arcpro.b70.catalogue', 'mine', {words}).mine.title"))
     plays = [{"hosts": "all", "gather_facts": False, "tasks": tasks}, write_notes(tmp_path)]
     # As group_vars have them: mappings of templates.
     given = {
@@ -206,6 +208,7 @@ def test_the_choice_is_registered_or_refused_with_the_nearest(tmp_path: Path) ->
     told = json.loads((tmp_path / "localhost.json").read_text())
     assert (told["made"]["profile"], told["made"]["stacks"]) == ("qwen36-27b-int4-autoround", ["xpu"])
     assert "localhost: qwen36-27b-int4-autoround; it was asked for." in told["made"]["msg"]
+    assert told["read"] == given["commit"]
     assert told["refused"]["failed"]
     reason = said(told["refused"]["msg"])
     assert (
