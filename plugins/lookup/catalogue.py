@@ -84,6 +84,7 @@ _raw:
   elements: raw
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,8 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading impo
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.shared import Reading
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import PinsError
+
+NAMED = 12  # a list of more names helps nobody
 
 
 class LookupModule(LookupBase):
@@ -147,9 +150,15 @@ def _folders(named: list[str], places: list[str]) -> list[Path]:
     return found
 
 
+def _those(names: Collection[str]) -> str:
+    if len(names) > NAMED:
+        return f"; there are {len(names)}, and ansible-playbook arcpro.b70.show_models lists them"
+    return f"; there are {', '.join(names)}"
+
+
 def _chosen(everything: dict[str, dict[str, Any]], names: list[str], kind: str) -> dict[str, dict[str, Any]]:
     missing = [
-        f'there is no {kind} "{name}"{did_you_mean(name, everything, 3) or "; there are " + ", ".join(everything)}'
+        f'there is no {kind} "{name}"{did_you_mean(name, everything, 3) or _those(everything)}'
         for name in names
         if name not in everything
     ]

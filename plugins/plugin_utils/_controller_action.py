@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from ansible.errors import AnsibleLookupError
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import lookup_loader
 
@@ -22,14 +23,18 @@ CATALOGUE: dict[str, dict[str, Any]] = {
 
 
 def read_catalogue(
-    action: ActionBase, given: Mapping[str, Any], variables: Mapping[str, Any]
+    action: ActionBase, given: Mapping[str, Any], variables: Mapping[str, Any], names: Sequence[str] = ()
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the complete profiles and the stack manifests, each by name, that the options of a task name."""
+    """Return the complete profiles and the stack manifests, each by name, that the options of a task name.
+
+    :param names: only these profiles.
+    :raises AnsibleLookupError: with all faults of the catalogue, or if a name is not in it.
+    """
     lookup = lookup_loader.get("arcpro.b70.catalogue", loader=action._loader, templar=action._templar)
     stack_dirs = given.get("stack_dirs") or []
     named = {"dirs": "profile_dirs", "inline": "inline_profiles", "weights": "weights"}
     words = {word: given[option] for word, option in named.items() if given.get(option)}
-    profiles = lookup.run([], variables, kind="profiles", stack_dirs=stack_dirs, **words)[0]
+    profiles = lookup.run(list(names), variables, kind="profiles", stack_dirs=stack_dirs, **words)[0]
     return profiles, lookup.run([], variables, kind="stacks", stack_dirs=stack_dirs)[0]
 
 
@@ -44,7 +49,11 @@ class ControllerAction(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         _checked, given = self.validate_argument_spec(argument_spec=self.OPTIONS)
-        return {**result, "changed": False, **self.answer(given, task_vars or {})}
+        try:
+            answer = self.answer(given, task_vars or {})
+        except AnsibleLookupError as error:  # what is wrong with the catalogue, in the words of the catalogue alone
+            answer = {"failed": True, "msg": str(error)}
+        return {**result, "changed": False, **answer}
 
     @abstractmethod
     def answer(self, given: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ PEERS: dict[str, dict[str, Any]] = {
     "rate": {"type": "str", "default": ""},
 }
 STEPS = ("bring", "find", "share", "serve", "round", "close", "remove")
-_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9._-]+")
+REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9._-]+")
 
 
 def kind_of(name: str, source: Any) -> str:
@@ -55,7 +55,7 @@ def kind_of(name: str, source: Any) -> str:
     if unknown:
         allowed = ", ".join(sorted({kind} | KINDS[kind]))
         raise WeightsError(f"the source of model {name} has {', '.join(unknown)}; with {kind} there may be: {allowed}")
-    if kind == "hub" and not _REPOSITORY.fullmatch(source["hub"]):
+    if kind == "hub" and not REPOSITORY.fullmatch(source["hub"]):
         raise WeightsError(f"hub of model {name} must be OWNER/NAME as the hub spells it, not {source['hub']!r}")
     if kind == "url" and not re.match(r"https?://[^/]", source["url"]):
         raise WeightsError(f"url of model {name} must begin with http:// or https://, not {source['url']!r}")

@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import (
     WeightsError,
     at_revision,
+    check_name,
     is_commit,
 )
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.sources import REPOSITORY, kind_of
 
 from .._catalogue.places import models_of
 
@@ -29,6 +31,23 @@ def refuse_branch(name: str, source: Mapping[str, Any]) -> None:
         f"commit: what is fetched today and tomorrow could differ. Name a commit of 40 hex digits (the hub shows it "
         f"under Files, {said}, History), or none: then the first download records the one that it finds"
     )
+
+
+def site_problems(models: Mapping[Any, Any], revisions: Mapping[Any, Any]) -> Iterator[str]:
+    """Yield a sentence for each entry of model_weights_models and model_weights_revisions that is of no use."""
+    for name, source in models.items():
+        try:
+            check_name(str(name))
+            kind_of(str(name), source)
+            refuse_branch(str(name), source)
+        except WeightsError as error:
+            yield f"model_weights_models: {error}."
+    for repository, revision in revisions.items():
+        where = f"model_weights_revisions: {repository}"
+        if not REPOSITORY.fullmatch(str(repository)):
+            yield f"{where} must be OWNER/NAME as the hub spells it."
+        elif not is_commit(revision):
+            yield f"{where} has {revision!r}, which must be a commit: 40 hex digits in small letters, in quotes."
 
 
 def from_catalogue(

@@ -14,7 +14,7 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.arcpro.b70.plugins.action import b70_role_arguments
 from ansible_collections.arcpro.b70.plugins.modules.b70_role_arguments import DOCUMENTATION
-from ansible_collections.arcpro.b70.plugins.plugin_utils._role_arguments import faults
+from ansible_collections.arcpro.b70.plugins.plugin_utils._role_arguments import faults, misspelt, site_faults, unlike
 
 DICT, NAMES = {"type": "dict"}, {"type": "list", "elements": "str"}
 
@@ -129,3 +129,70 @@ def test_the_options_are_those_of_the_documentation():
     said = yaml.safe_load(DOCUMENTATION)["options"]
     known = ("type", "default", "elements", "required")
     assert {n: {k: one[k] for k in known if k in one} for n, one in said.items()} == b70_role_arguments.OPTIONS
+
+
+SECRET = {"type": "list", "elements": "dict", "options": {"key": {"type": "str", "no_log": True, "required": True}}}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ({"type": "int"}, "abc", "door_x is text (abc) and must be a whole number."),
+        ({"type": "int"}, [80], "door_x is a list ([80]) and must be a whole number."),
+        ({"type": "bool"}, "perhaps", "door_x is text (perhaps) and must be true or false."),
+        ({"type": "float"}, "1s", "door_x is text (1s) and must be a number."),
+        ({"type": "str", "choices": ["a", "b"]}, "c", "door_x is text (c) and must be one of a, b."),
+        ({"type": "int", "no_log": True}, "geheim", "door_x is not what the role's README says of it."),
+        (SECRET, [{"kay": "geheim"}], "door_x is not what the role's README says of it."),
+        (DICT, "a=1", "door_x is text and must be a mapping of names to values"),
+    ],
+)
+def test_a_value_that_is_not_what_its_option_says(option, value, said):
+    assert unlike("door_x", option, value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ({"type": "int"}, "80"),
+        ({"type": "int"}, None),
+        ({"type": "bool"}, "yes"),
+        ({"type": "path"}, "/a"),
+        (SECRET, []),
+    ],
+)
+def test_a_value_as_its_option_says(option, value):
+    assert unlike("door_x", option, value) == ""
+
+
+def test_a_misspelt_name_nearly_equals_a_known_one():
+    known = ["frontdoor_port", "slot_models_dir", "host_ready", "b70_target"]
+    assert misspelt("frontdoor_prot", known) == "frontdoor_port"
+    assert misspelt("b70_targets", known) == "b70_target"
+    # An operator has variables of his own, and may begin them like ours.
+    assert {name: misspelt(name, known) for name in ("host_ip", "slot_model", "host_ready")} == {
+        "host_ip": "",
+        "slot_model": "",
+        "host_ready": "",
+    }
+
+
+def test_each_fault_of_a_site_is_told_once_with_its_place_and_its_hosts():
+    options = {"door_port": {"type": "int"}, "door_key": {"type": "str", "no_log": True}}
+    hosts = {
+        "one": {"door_port": "{{ x }}", "door_prot": 1, "window_prot": 1},
+        "two": {"door_port": 80, "door_prot": 1, "door_key": "{{ unknown }}"},
+    }
+    used = {"{{ x }}": "abc"}
+
+    def value(host, name):
+        if hosts[host][name] == "{{ unknown }}":
+            raise AnsibleError("unknown is undefined")
+        return used.get(hosts[host][name], hosts[host][name])
+
+    told = site_faults(options, ["door"], [], hosts, value, lambda of: "group_vars/all.yml:3" if of == 1 else "")
+    misspelling = "door_prot is no variable of this collection; did you mean door_port? Correct it, or rename your own."
+    assert told == [
+        "door_port is text (abc) and must be a whole number. (on one)",
+        f"group_vars/all.yml:3: {misspelling}",
+    ]

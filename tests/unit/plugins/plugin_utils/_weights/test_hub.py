@@ -65,3 +65,35 @@ def test_two_revisions_of_a_directory_are_two_models():
         "m": {"hub": "a/b", "profile": "a", "revision": "a" * 40},
         f"m@{'b' * 40}": {"hub": "a/b", "profile": "b", "revision": "b" * 40},
     }
+
+
+@pytest.mark.parametrize(
+    ("models", "revisions", "said"),
+    [
+        ({"a/b": {"path": "/a"}}, {}, "'a/b' cannot name a model directory"),
+        ({"../m": {"path": "/a"}}, {}, "'../m' cannot name a model directory"),
+        ({"/m": {"path": "/a"}}, {}, "'/m' cannot name a model directory"),
+        ({".m": {"path": "/a"}}, {}, "'.m' cannot name a model directory"),
+        ({"": {"path": "/a"}}, {}, "'' cannot name a model directory"),
+        ({"my model": {"path": "/a"}}, {}, "'my model' cannot name a model directory"),
+        ({"m@main": {"path": "/a"}}, {}, "'m@main' cannot name a model directory"),
+        ({"m": "/a"}, {}, "the source of model m must be a dictionary with exactly one of"),
+        ({"m": {"path": "/a", "hub": "a/b"}}, {}, "the source of model m must be a dictionary with exactly one of"),
+        ({"m": {"hub": "a/b", "revison": COMMIT}}, {}, "the source of model m has revison"),
+        ({"m": {"hub": "b"}}, {}, "hub of model m must be OWNER/NAME"),
+        ({"m": {"hub": "https://huggingface.co/a/b"}}, {}, "hub of model m must be OWNER/NAME"),
+        ({"m": {"hub": "a/b", "revision": "main"}}, {}, "its revision 'main' is no full commit"),
+        ({"m": {"url": "files.example/m"}}, {}, "url of model m must begin with http:// or https://"),
+        ({"m": {"host_path": "srv/m"}}, {}, "host_path of model m must be absolute"),
+        ({}, {"m": COMMIT}, "m must be OWNER/NAME"),
+        ({}, {"a/b": "main"}, "a/b has 'main', which must be a commit"),
+        ({}, {"a/b": COMMIT[:12]}, "must be a commit"),
+        ({}, {"a/b": COMMIT.upper()}, "must be a commit"),
+        ({}, {"a/b": int("1" * 40)}, "in quotes"),  # YAML takes forty digits for a number
+        ({}, {"a/b": None}, "must be a commit"),
+    ],
+)
+def test_what_a_site_says_of_weights_is_judged_before_anything_is_done(models, revisions, said):
+    good = {"other": {"hub": "a/other", "revision": COMMIT}}
+    (told,) = hub.site_problems({**models, **good}, {**revisions, "a/other": COMMIT})
+    assert said in told
