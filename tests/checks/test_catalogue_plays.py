@@ -193,8 +193,8 @@ def test_the_choice_is_registered_or_refused_with_the_nearest(tmp_path: Path) ->
         site = {"inline_profiles": "{{ own }}", "weights": {"revisions": "{{ revisions }}", "sources": "{{ sources }}"}}
         module = {"arcpro.b70.b70_profile_choice": {"host": host, **site, **words}}
         tasks += [{**module, "register": name, "ignore_errors": name == "refused"}, note(name, name)]
-    words = "inline=own, weights={'revisions': revisions, 'sources': sources}"
-    tasks.append(note("read", f"lookup('arcpro.b70.catalogue', 'mine', {words}).mine.title"))
+    given_there = "inline=own, weights={'revisions': revisions, 'sources': sources}"
+    tasks.append(note("read", f"lookup('arcpro.b70.catalogue', 'mine', {given_there}).mine.title"))
     plays = [{"hosts": "all", "gather_facts": False, "tasks": tasks}, write_notes(tmp_path)]
     # As group_vars have them: mappings of templates.
     given = {

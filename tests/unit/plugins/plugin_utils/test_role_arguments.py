@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -178,8 +179,8 @@ def test_a_misspelt_name_nearly_equals_a_known_one():
 
 
 def test_each_fault_of_a_site_is_told_once_with_its_place_and_its_hosts():
-    options = {"door_port": {"type": "int"}, "door_key": {"type": "str", "no_log": True}}
-    hosts = {
+    options: dict[str, dict[str, Any]] = {"door_port": {"type": "int"}, "door_key": {"type": "str", "no_log": True}}
+    hosts: dict[str, dict[str, Any]] = {
         "one": {"door_port": "{{ x }}", "door_prot": 1, "window_prot": 1},
         "two": {"door_port": 80, "door_prot": 1, "door_key": "{{ unknown }}"},
     }
