@@ -34,6 +34,7 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.decide import 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.model import (
     SERVES,
     Gate,
+    Result,
     Rollout,
     Status,
     Verdict,
@@ -185,6 +186,8 @@ class ActionModule(ControllerAction):
     def _check(self, host: str, seen: Seen | None) -> Look:
         """What is known of a host before anything begins. One that is off left no other result."""
         lost = seen is not None and not seen.reached
+        if seen is not None and seen.maintenance:
+            return Look(Result(Verdict.MAINTENANCE, seen.profile, why=seen.maintenance))
         return Look(problem=seen.why) if seen is not None and lost else look_of(self._result(host))
 
     def _look(self) -> dict[str, Any]:
@@ -194,13 +197,16 @@ class ActionModule(ControllerAction):
         decision = decide(found)
         changed = [one.host for one, before in zip(found.members, rollout.members, strict=True) if one != before]
         worse = [m.host for m in found.members if m.host in changed and m.failed]
-        return self._follow(decision, record, worse) if worse else self._told(decision)
+        told = self._follow(decision, record, worse) if worse else self._told(decision)
+        _write(record, decision.rollout)
+        return {**told, "at_rest": [m.host for m in found.inside if m.verdict is Verdict.MAINTENANCE]}
 
     def _judge(self) -> dict[str, Any]:
         """What the hosts of the first wave that was open say, and what follows."""
         rollout, record = self._read()
         wave = rollout.batches[0] if rollout.batches else ()
-        strangers = set(self._vars["ansible_play_batch"]) - set(wave)
+        at_rest = {member.host for member in rollout.inside if member.verdict is Verdict.MAINTENANCE}
+        strangers = set(self._vars["ansible_play_batch"]) - set(wave) - at_rest
         if strangers:
             raise ValueError(f"{listed(sorted(strangers))} is in no wave that is open; see {record}")
         rollout = rollout.with_results({host: result_of(self._result(host)) for host in wave})
@@ -271,10 +277,11 @@ class ActionModule(ControllerAction):
         rollout, _record = self._read()
         host = str(self._vars["inventory_hostname"])
         own = next((member for member in rollout.inside if member.host == host), None)
-        good = all(member.verdict in SERVES for member in rollout.inside)
+        sound = SERVES | {Verdict.MAINTENANCE}
+        good = all(member.verdict in sound for member in rollout.inside)
         if own is not None and own.verdict is Verdict.UNREACHABLE:
             return {"unreachable": True, "msg": own.result.why or str(own.verdict)}
-        if own is not None and own.verdict not in SERVES:
+        if own is not None and own.verdict not in sound:
             return {"failed": True, "msg": own.result.why or str(own.verdict)}
         # Where every host of this run serves the profile, the rollout may still miss one that the limit leaves out.
         missed = good and rollout.status is not Status.FINISHED and host == rollout.inside[0].host

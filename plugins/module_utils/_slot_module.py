@@ -122,6 +122,16 @@ def run_quarantine(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, 
         return {"failed": True, "msg": f"the quarantine could not be set or ended: {error}"}
 
 
+def run_maintenance(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
+    """Return the result of the module b70_maintenance."""
+    fx, layout = host_effects(SystemClock()), layout_of({**params, "frontdoor_url": ""})
+    reason = params["reason"] if params["state"] == "present" else None
+    try:
+        return api.maintain(fx, layout, api.caller(params["requested_by"]), reason, check=check_mode)
+    except OSError as error:
+        return {"failed": True, "msg": f"the maintenance could not be set or ended: {error}"}
+
+
 def run_occupied(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return what b70_host_info reports of a slot."""
     return api.occupied(host_effects(SystemClock()), layout_of({**params, "frontdoor_url": ""}))

@@ -360,6 +360,20 @@ interrupted:
   description: The last switch, if it was interrupted and none is running.
   returned: always
   type: dict
+maintenance:
+  description: Why a person has taken the host out of its fleet, or none.
+  returned: always
+  type: dict
+  contains:
+    since:
+      description: Since when, in UTC.
+      type: str
+    who:
+      description: Who has set it.
+      type: str
+    reason:
+      description: Why.
+      type: str
 quarantine:
   description:
     - Why the host refuses other profiles, or none. A switch is refused until the next reboot, or until

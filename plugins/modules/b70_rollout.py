@@ -151,6 +151,11 @@ members:
   returned: with O(step=plan)
   type: list
   elements: str
+at_rest:
+  description: The hosts that are in maintenance, and are left alone.
+  returned: with O(step=look)
+  type: list
+  elements: str
 hosts:
   description: The hosts to switch, in order.
   returned: with O(step=plan)

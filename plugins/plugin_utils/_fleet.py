@@ -12,7 +12,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Seen:
-    """A host at the moment of a look. ready: clients are let in to a verified engine. why: why it is not ready."""
+    """A host at the moment of a look.
+
+    ready: clients are let in to a verified engine. why: why it is not ready. maintenance: why a person has taken it out
+    of the fleet.
+    """
 
     host: str
     reached: bool = False
@@ -20,13 +24,15 @@ class Seen:
     model: str = ""
     ready: bool = False
     why: str = ""
+    maintenance: str = ""
 
     @property
     def now(self) -> str:
         """Return it for a cell of a table."""
         if not self.reached:
             return "off"
-        return (self.profile or "nothing") + ("" if self.ready or not self.profile else ", closed")
+        closed = "" if self.ready or not self.profile else ", closed"
+        return f"{self.profile or 'nothing'}{closed}{', maintenance' if self.maintenance else ''}"
 
 
 def seen_of(host: str, info: Mapping[str, Any] | None) -> Seen:
@@ -43,8 +49,10 @@ def seen_of(host: str, info: Mapping[str, Any] | None) -> Seen:
         why = f"in quarantine since {held.get('since')}: {held.get('reason') or held.get('symptom')}"
     elif not ready:
         why = str(info.get("reason") or info.get("phase") or "closed")
-    profile = info.get("profile")
-    return Seen(host, True, profile, str(info.get("served_model") or ""), ready and not held, why)
+    rests = info.get("maintenance")
+    maintenance = f"in maintenance since {rests['since']} ({rests['who']}): {rests['reason']}" if rests else ""
+    model = str(info.get("served_model") or "")
+    return Seen(host, True, info.get("profile"), model, ready and not held, why, maintenance)
 
 
 def seen_by(results: Iterable[Mapping[str, Any]]) -> dict[str, Seen]:

@@ -72,6 +72,7 @@ def _host(name: str, result: Mapping[str, Any] | None) -> dict[str, Any]:
         "frontdoor": info.get("frontdoor"),
         "last_switch": last and {key: last.get(key) for key in ("at", "kind", "from", "to", "outcome", "reason")},
         "quarantine": held and {key: held.get(key) for key in ("since", "symptom")},
+        "maintenance": info.get("maintenance"),
         "cards": info.get("cards"),
         "replicas": [row["open"] for row in info.get("replicas") or []],
         "drift": info.get("drift"),
@@ -156,6 +157,9 @@ def _notes(host: Mapping[str, Any], most: Mapping[str, str | None]) -> list[str]
     if host["problem"]:
         return [" ".join(host["problem"].split())]
     notes = []
+    if host["maintenance"]:
+        rests = host["maintenance"]
+        notes.append(f"in maintenance since {rests['since']} ({rests['who']}): {rests['reason']}")
     if host["quarantine"]:
         notes.append(f"quarantine since {host['quarantine']['since']} ({host['quarantine']['symptom']})")
     if host["at_work"]:

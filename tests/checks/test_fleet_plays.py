@@ -72,6 +72,21 @@ def test_what_ended_without_giving_it_up_is_taken_kept_and_given_up(fleet: Fleet
     assert "h1: its lease was given up" in said(lost.stdout), lost.stdout
 
 
+def test_a_scheduled_restart_leaves_hosts_in_maintenance_alone(fleet: Fleet) -> None:
+    inventory = str(fleet.folder / "inventory.json")
+    begun = play("maintenance", '{"reason": "a fan"}', inventory=inventory)
+    assert begun.returncode == 0, begun.stdout
+    records = [fleet.folder / host / "maintenance.json" for host in ("h1", "h2")]
+    assert [json.loads(record.read_text())["reason"] for record in records] == ["a fan"] * 2
+    done = play("recycle", inventory=inventory)
+    assert done.returncode == 0, done.stdout
+    assert "h2 is in maintenance and left alone" in said(done.stdout)
+    assert "Activate the profile and verify it" not in done.stdout
+    ended = play("maintenance", "state=absent", inventory=inventory)
+    assert ended.returncode == 0, ended.stdout
+    assert not any(record.exists() for record in records)
+
+
 SERVED = {
     "outcome": "committed",
     "profile": "new",

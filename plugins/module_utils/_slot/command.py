@@ -45,7 +45,7 @@ exit codes:
   5  refused, because the host is in quarantine
 """
 _CHANGES = ("switch", "stop", "verify", "record", "recover")
-_FOR_ROOT = (*_CHANGES, "quarantine", "clear-quarantine", "run", "node", "await-nodes")
+_FOR_ROOT = (*_CHANGES, "quarantine", "clear-quarantine", "maintenance", "run", "node", "await-nodes")
 
 # Prints the data as JSON, or the lines as text.
 Say = Callable[[Any, Sequence[str]], object]
@@ -106,6 +106,10 @@ def parser() -> argparse.ArgumentParser:
     hold.add_argument("--why", required=True, metavar="TEXT", help="shown to whoever meets the quarantine")
     clear = word("clear-quarantine", "let a host in quarantine take profiles again")
     clear.add_argument("--why", default="", metavar="TEXT", help="kept with the evidence")
+    rest = word("maintenance", "take the host out of the fleet, or end that; what the slot serves stays as it is")
+    which = rest.add_mutually_exclusive_group(required=True)
+    which.add_argument("--why", metavar="TEXT", help="begin it; shown to whoever meets it")
+    which.add_argument("--end", action="store_true", help="end it")
     word(
         "cards",
         "the cards' memory in use and power caps, as far as the driver reports them; only root sees all",
@@ -215,6 +219,10 @@ def _execute(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Sa
             return DONE
         if arguments.word == "clear-quarantine":
             return _clear(arguments, fx, layout, say)
+        if arguments.word == "maintenance":
+            held = api.maintain(fx, layout, api.caller(), arguments.why)
+            say(held, [held["msg"]])
+            return DONE
         if arguments.word == "history":
             attempts = [attempt.as_dict() for attempt in read_memory(fx, layout).attempts]
             switches, records = table.last(attempts, recorded(fx, layout), max(1, arguments.last))

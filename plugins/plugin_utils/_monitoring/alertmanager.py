@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 _RECEIVER = "b70"
+# An alert for other alerts: nobody is told of it, and it silences what concerns a host in maintenance.
+_MAINTENANCE, _NOBODY = "B70HostInMaintenance", "nobody"
 # A frontdoor that is gone reports nothing. A slot that failed is closed, and one message says why it failed.
 _SAID_BY = {
     "B70FrontdoorGone": ("instance", "B70SlotNotReady|B70SlotFailed|B70SlotClosed|B70FrontdoorRestarts"),
@@ -36,6 +38,13 @@ def configuration(receiver: Mapping[str, Any]) -> dict[str, Any]:
             "equal": ["alertname", "instance", "slot"],
         }
     )
+    inhibited.append(
+        {
+            "source_matchers": [f"alertname={_MAINTENANCE}"],
+            "target_matchers": [f"alertname!={_MAINTENANCE}"],
+            "equal": ["instance"],
+        }
+    )
     return {
         "route": {
             "receiver": _RECEIVER,
@@ -43,7 +52,8 @@ def configuration(receiver: Mapping[str, Any]) -> dict[str, Any]:
             "group_wait": "30s",
             "group_interval": "5m",
             "repeat_interval": "12h",
+            "routes": [{"receiver": _NOBODY, "matchers": [f"alertname={_MAINTENANCE}"]}],
         },
         "inhibit_rules": inhibited,
-        "receivers": [{"name": _RECEIVER, **receiver}],
+        "receivers": [{"name": _RECEIVER, **receiver}, {"name": _NOBODY}],
     }

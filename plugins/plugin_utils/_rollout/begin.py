@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar
 
-from .model import WAITING, Gate, Member, OnFailure, Result, Rollout, Status, Verdict
+from .model import WAITING, Gate, Member, OnFailure, Result, Rollout, Status, Verdict, listed
 from .waves import SettingError, allowed, waves_of
 
 Kind = TypeVar("Kind", bound=StrEnum)
@@ -61,17 +61,29 @@ def plan(name: str, now: str, given: Settings, looks: Mapping[str, Look], earlie
     allowed(given.max_fail, len(looks))
     before = earlier if earlier is not None and resumable(earlier, given.profile) else None
     known = {member.host: member for member in before.members} if before is not None else {}
-    waves = waves_of(list(looks), given.waves, given.canary)
+    at_rest = [host for host, look in looks.items() if look.result.verdict is Verdict.MAINTENANCE]
+    if len(at_rest) == len(looks):
+        raise SettingError(f"{listed(at_rest)} is in maintenance, and there is no other host")
+    if given.canary in at_rest:
+        raise SettingError(f"canary is {given.canary}, which is {looks[given.canary].result.why}")
+    waves = waves_of([host for host in looks if host not in at_rest], given.waves, given.canary)
     members = tuple(
         _member(host, number, given.profile, looks[host].result, known.get(host), gate)
         for number, hosts in enumerate(waves, 1)
         for host in hosts
     )
+    left_alone = tuple(
+        replace(
+            _member(host, len(waves), given.profile, looks[host].result, known.get(host), gate),
+            result=looks[host].result,
+        )
+        for host in at_rest
+    )
     others = tuple(replace(member, outside=True) for host, member in known.items() if host not in looks)
     return Rollout(
         id=name if before is None else before.id,
         profile=given.profile,
-        members=(*members, *others),
+        members=(*members, *left_alone, *others),
         waves=str(given.waves),
         max_fail=str(given.max_fail),
         on_failure=on_failure,

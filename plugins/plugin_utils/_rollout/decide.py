@@ -74,6 +74,10 @@ def _looked(member: Member, seen: Seen | None, profile: str) -> Member:
     if seen is None:
         return member
     member = replace(member, now=seen.now)
+    if seen.maintenance:
+        waits = member.verdict in (Verdict.WAITING, Verdict.UNMEASURED)
+        result = replace(member.result, verdict=Verdict.MAINTENANCE, profile=seen.profile, why=seen.maintenance)
+        return replace(member, result=result) if waits else member
     if member.verdict not in SERVES | {Verdict.UNMEASURED} or (seen.ready and seen.profile == profile):
         return member
     verdict = Verdict.LOST if seen.reached else Verdict.UNREACHABLE

@@ -32,6 +32,7 @@ class Verdict(StrEnum):
     """The state of a host, in the words of the result table."""
 
     WAITING = "not begun"
+    MAINTENANCE = "in maintenance"  # a person has taken it out of the fleet
     ALREADY = "already verified"
     VERIFIED = "verified"
     ROLLED_BACK = "failed, rolled back"  # by the slot itself

@@ -17,6 +17,7 @@ HEAD = ("HOST", "WAVE", "FROM", "NOW", "VERDICT", "SECONDS", "PHASES")
 _SHOWN_S = 0.05
 _LEVEL = {
     Verdict.WAITING: "SKIP",
+    Verdict.MAINTENANCE: "SKIP",
     Verdict.ALREADY: "PASS",
     Verdict.VERIFIED: "PASS",
     Verdict.UNMEASURED: "WARN",
@@ -28,7 +29,8 @@ def plan_lines(rollout: Rollout, forks: int) -> list[str]:
     """Return the plan, before anything is switched."""
     hosts, waiting = rollout.inside, rollout.waiting
     to_come = {member.host for member in waiting}
-    done = [member.host for member in hosts if member.host not in to_come]
+    at_rest = [member.host for member in hosts if member.verdict is Verdict.MAINTENANCE]
+    done = [member.host for member in hosts if member.host not in (*to_come, *at_rest)]
     lines = [f"Rollout {rollout.id} of {rollout.profile} to {len(hosts)} host{'' if len(hosts) == 1 else 's'}"]
     lines.append(f"waves {rollout.waves}; max_fail {rollout.max_fail}; on_failure {rollout.on_failure}")
     for number in range(1, rollout.last_wave + 1):
@@ -40,6 +42,8 @@ def plan_lines(rollout: Rollout, forks: int) -> list[str]:
             lines.append(f"wave {number} ({kind}{hint}): {listed([_from(member) for member in wave])}")
     if done:
         lines.append(f"already verified: {listed(done)}")
+    if at_rest:
+        lines.append(f"in maintenance, left as they are: {listed(at_rest)}")
     if rollout.outside:
         lines.append(f"outside the limit, left as they are: {listed([member.host for member in rollout.outside])}")
     return lines
@@ -76,7 +80,8 @@ def table(rollout: Rollout) -> list[str]:
 
 def _below(member: Member) -> list[str]:
     """Return what a cell is too small for: why a host failed, and what the gate measured."""
-    why = [member.result.why] if member.result.why and member.verdict in FAILURES else []
+    told = FAILURES | {Verdict.MAINTENANCE}
+    why = [member.result.why] if member.result.why and member.verdict in told else []
     return [*why, *member.result.figures]
 
 

@@ -33,7 +33,7 @@ from ..look.observe import (
     read_memory,
     slot_units,
 )
-from ..model import quarantine, replicas
+from ..model import maintenance, quarantine, replicas
 from ..model.journal import Memory, failure_data, passed
 from ..model.liveness_file import next_of, read_liveness
 from ..model.production import promotion, status_here
@@ -193,6 +193,22 @@ def release(fx: Effects, layout: Layout, who: str, why: str, *, check: bool = Fa
         "quarantine": None,
         "warnings": [],
         "diff": {"before": plain(held) or {}, "after": {}},
+    }
+
+
+def maintain(fx: Effects, layout: Layout, who: str, reason: str | None, *, check: bool = False) -> dict[str, Any]:
+    """Begins the maintenance of the host, or ends it if there is no reason."""
+    held = maintenance.read(fx, layout)
+    wanted = None if reason is None else maintenance.begun(fx, held, who, reason)
+    if wanted != held and not check:
+        maintenance.write(fx, layout, wanted)
+    told = f"{wanted.describe()}; load balancers send it no requests" if wanted else "this host is not in maintenance"
+    before, after = (plain(one) or {} for one in (held, wanted))
+    return {
+        "changed": wanted != held,
+        "msg": f"{told}.",
+        "maintenance": after or None,
+        "diff": {"before": before, "after": after},
     }
 
 
@@ -430,6 +446,7 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
         "next": next_of(told),
         "interrupted": None if interrupted is None or working is not None else interrupted.as_dict(),
         "quarantine": plain(quarantine.read(fx, layout)),
+        "maintenance": plain(maintenance.read(fx, layout)),
         "liveness": told,
         "switches": [attempt.as_dict() for attempt in memory.attempts[-SHOWN_ATTEMPTS:]],
     }

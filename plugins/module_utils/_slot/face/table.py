@@ -102,6 +102,16 @@ def liveness(info: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _maintenance(info: Mapping[str, Any]) -> list[str]:
+    held = info["maintenance"]
+    if held is None:
+        return []
+    return [
+        f"MAINTENANCE since {held['since']}, set by {held['who']}: {held['reason']}",
+        "load balancers and plays over a fleet leave the host alone until `b70ctl maintenance --end`",
+    ]
+
+
 def _quarantine(info: Mapping[str, Any]) -> list[str]:
     held = info["quarantine"]
     if held is None:
@@ -137,7 +147,7 @@ def status(info: Mapping[str, Any]) -> list[str]:
         health = "" if part is not None else ", healthy" if engine["healthy"] else ", NOT answering /health"
         restarts = f", restarted {engine['restarts']} times by systemd" if engine["restarts"] else ""
         lines.append(f"engine: {engine['unit']} is {engine['state']} since {engine['started_at']}{health}{restarts}")
-    lines += [*group(info), *_quarantine(info), *liveness(info)]
+    lines += [*group(info), *_maintenance(info), *_quarantine(info), *liveness(info)]
     if info["drift"]:
         lines.append(f"drift: {info['drift']}")
     lines += [*promoted(info), *accepted(info), *elsewhere(info), *pending(info)]

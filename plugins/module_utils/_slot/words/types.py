@@ -373,6 +373,7 @@ class Layout:
     network_file = _Place("state_dir", "network.json")  # measurements of the network to the other nodes of a group
     peer_access_file = _Place("state_dir", "peer-access.json")  # what evaluate.yml proved of access between cards
     quarantine_file = _Place("state_dir", "quarantine.json")  # of the host: a card that is lost, is so for every slot
+    maintenance_file = _Place("state_dir", "maintenance.json")  # of the host, as for the quarantine
     climb_file = _Place("state_dir", "climb.json")  # what was tried last for a lost card of the host
     before_file = _Place("state_dir", "node/{slot}.json")  # what was served before a part of an engine took its place
 

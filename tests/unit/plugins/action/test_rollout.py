@@ -311,6 +311,22 @@ def test_a_host_that_is_off_is_said_to_be_off_before_anything_begins(steps: Step
         steps.run("plan", of_four(h3=None), others=looked("h3", h3=OFF), batch=["h1", "h2", "h4"])
 
 
+def test_a_host_in_maintenance_is_left_alone_and_counted_as_sound(steps: Steps) -> None:
+    rests = {**NOW_SERVED, "profile": "old", "maintenance": {"since": "09:00", "who": "ann", "reason": "a fan"}}
+    planned = steps.run("plan", of_four(h3=FAILED), others=looked("h3", h3=rests))
+    assert planned["hosts"] == ["h1", "h2", "h4"]
+    assert "in maintenance, left as they are: h3" in planned["summary"]
+    steps.run("judge", of_four(h1=SERVED), batch=["h1"])
+    assert steps.run("look", of_four(), others=looked("h2", h1=NOW_SERVED, h2=rests), batch=["h2"])["at_rest"] == [
+        "h2",
+        "h3",
+    ]
+    judged = steps.run("judge", of_four(h4=SERVED), batch=["h4"])
+    assert judged["ended"]
+    steps.run("report", of_four())
+    assert (steps.written()["status"], steps.recap("h1", "h2", "h3")) == ("finished", ["ok", "ok", "ok"])
+
+
 def test_a_wave_that_is_not_the_open_one_is_not_judged(steps: Steps) -> None:
     steps.run("plan", of_four())
     with pytest.raises(AnsibleActionFail, match="h2 is in no wave that is open"):

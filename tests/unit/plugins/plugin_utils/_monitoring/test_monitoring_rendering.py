@@ -149,8 +149,20 @@ def test_without_its_services_prometheus_asks_for_none() -> None:
 def test_alertmanager_tells_the_receiver_and_is_quiet_without_one() -> None:
     receiver = {"webhook_configs": [{"url": "https://alerts.example"}]}
     config = alertmanager.configuration(receiver)
-    assert config["receivers"] == [{"name": config["route"]["receiver"], **receiver}]
-    assert alertmanager.configuration({})["receivers"] == [{"name": config["route"]["receiver"]}]
+    assert config["receivers"][0] == {"name": config["route"]["receiver"], **receiver}
+    assert alertmanager.configuration({})["receivers"][0] == {"name": config["route"]["receiver"]}
+
+
+def test_a_host_in_maintenance_is_silent_and_nobody_is_told_of_that() -> None:
+    config = alertmanager.configuration({})
+    (silent,) = config["route"]["routes"]
+    assert silent == {"receiver": config["receivers"][1]["name"], "matchers": ["alertname=B70HostInMaintenance"]}
+    assert list(config["receivers"][1]) == ["name"]
+    assert {
+        "source_matchers": ["alertname=B70HostInMaintenance"],
+        "target_matchers": ["alertname!=B70HostInMaintenance"],
+        "equal": ["instance"],
+    } in config["inhibit_rules"]
 
 
 def test_a_name_that_cannot_be_resolved_says_which_variable_to_set() -> None:
@@ -166,5 +178,5 @@ def test_a_name_that_cannot_be_resolved_says_which_variable_to_set() -> None:
 def test_a_receiver_of_the_inventory_can_be_written():
     """Ansible gives lookups texts of a type of its own."""
     receiver = {"webhook_configs": [{"url": trust_as_template("http://alerts.example/hook"), "send_resolved": True}]}
-    (found,) = yaml.safe_load(text_of(alertmanager.configuration(receiver)))["receivers"]
+    found, _nobody = yaml.safe_load(text_of(alertmanager.configuration(receiver)))["receivers"]
     assert found == {"name": "b70", **receiver}

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from ansible_collections.arcpro.b70.plugins.plugin_utils._fleet import Seen
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.begin import Look, Settings, plan, refusals
-from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.decide import after_rollback, decide
+from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.decide import after_rollback, decide, looked
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.model import (
     FAILURES,
     OnFailure,
@@ -227,6 +228,37 @@ def test_hosts_outside_the_limit_count_in_the_comparison_but_are_not_judged():
     assert ended.rollout.outside[0].verdict is Verdict.VERIFIED
 
 
+AT_REST = Look(Result(Verdict.MAINTENANCE, OLD, why="in maintenance since 09:00 (ann): a fan"))
+
+
+def test_a_host_in_maintenance_is_no_canary_host_is_in_no_wave_and_does_not_keep_the_rollout_open():
+    rollout = plan("r1", NOW, Settings(NEW, "1"), {"h1": AT_REST, "h2": waiting(), "h3": waiting()})
+    assert (rollout.batches, rollout.canary.host) == ((("h2",), ("h3",)), "h2")
+    ended, _taken = carried_out(rollout, lambda _host: GOOD)
+    assert ended.rollout.status is Status.FINISHED
+    assert [member.host for member in ended.rollout.members if member.verdict is Verdict.MAINTENANCE] == ["h1"]
+    later = plan("r2", NOW, Settings(NEW, "1"), {host: waiting() for host in names(3)}, ended.rollout)
+    assert later.batches[0] == ("h1",)
+
+
+@pytest.mark.parametrize(
+    ("looks", "canary", "why"),
+    [({"h1": AT_REST}, "", "no other host"), ({"h1": AT_REST, "h2": waiting()}, "h1", "canary is h1, which is in")],
+)
+def test_a_rollout_needs_a_host_that_is_not_in_maintenance(looks, canary, why):
+    with pytest.raises(SettingError, match=why):
+        plan("r1", NOW, Settings(NEW, canary=canary), looks)
+
+
+def test_a_host_that_goes_into_maintenance_meanwhile_is_left_alone_and_one_that_was_switched_stays_verified():
+    rollout = began(names(3), waves="1").with_results({"h1": GOOD})
+    rest = Seen("h1", True, NEW, ready=True, maintenance="in maintenance since 09:00 (ann): a fan")
+    found = looked(rollout, {"h1": rest, "h2": replace(rest, host="h2", profile=OLD)})
+    assert [member.verdict for member in found.members] == [Verdict.VERIFIED, Verdict.MAINTENANCE, Verdict.WAITING]
+    assert [member.now for member in found.members] == ["new, maintenance", "old, maintenance", ""]
+    assert decide(found).next == ("h3",)
+
+
 def test_a_record_of_an_earlier_version_has_nobody_outside_the_limit():
     data = as_dict(began(names(2)))
     del data["gate"]
@@ -402,7 +434,14 @@ def test_a_rollout_that_was_taken_back_is_over():
 
 
 def test_every_failure_counts_and_nothing_else():
-    good = {Verdict.WAITING, Verdict.ALREADY, Verdict.VERIFIED, Verdict.UNMEASURED, Verdict.RETURNED}
+    good = {
+        Verdict.WAITING,
+        Verdict.MAINTENANCE,
+        Verdict.ALREADY,
+        Verdict.VERIFIED,
+        Verdict.UNMEASURED,
+        Verdict.RETURNED,
+    }
     assert set(Verdict) - good == FAILURES
 
 

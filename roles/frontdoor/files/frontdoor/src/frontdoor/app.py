@@ -36,6 +36,7 @@ from frontdoor.slot.current import STOPPING, Slot
 from frontdoor.slot.engine_metrics import EngineMetrics
 from frontdoor.slot.journal import History
 from frontdoor.slot.liveness import Liveness
+from frontdoor.slot.maintenance import Maintenance
 from frontdoor.slot.quarantine import Quarantine
 from frontdoor.slot.records import Records
 from frontdoor.slot.state import SlotState
@@ -117,6 +118,7 @@ class App:
             watchdogs=[Liveness(slot.state_file) for slot in slots],
             records=records,
             quarantine=Quarantine(config.slot.quarantine_file),
+            maintenance=Maintenance(config.slot.maintenance_file),
             keys_error=lambda: self.keys_error,
         )
         self._admin = Admin(

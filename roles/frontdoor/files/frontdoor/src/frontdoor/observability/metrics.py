@@ -208,6 +208,7 @@ SHOWN = {
     "engine_connections": ("engine.connections", "Connections to the engine."),
     "buffered_bytes": ("frontdoor.buffered_bytes", "Bytes of request bodies held."),
     "quarantined": ("quarantined", "Whether the host is in quarantine."),
+    "maintenance_timestamp_seconds": ("maintenance", "Since when the host is in maintenance; 0: it is not."),
     "keys_unusable": ("frontdoor.keys_error", "Whether a file of keys is wrong; its last right keys count."),
     "generation_requests_total": ("frontdoor.total_generation_requests", "Requests on paths that take permits."),
 }

@@ -26,6 +26,7 @@ from frontdoor.observability.metrics import SHOWN, render
 from frontdoor.policy.routes import CHAT_PAGE_PATHS, Kind
 from frontdoor.slot.journal import History
 from frontdoor.slot.liveness import Liveness
+from frontdoor.slot.maintenance import Maintenance
 from frontdoor.slot.quarantine import Quarantine
 from frontdoor.slot.records import Records, newest, status_here
 from frontdoor.slot.replicas import Replica
@@ -72,6 +73,7 @@ class LocalAnswers:
     watchdogs: list[Liveness]
     records: Records
     quarantine: Quarantine
+    maintenance: Maintenance
     #: what is wrong with a file of keys
     keys_error: Callable[[], str]
     started_at: str = dataclasses.field(default_factory=utc_now)
@@ -131,6 +133,9 @@ class LocalAnswers:
         (ready, reason, seconds), state = self._ready(target, self.server.spread()), target.slot.state
         if ready and model and model not in self.server.by_model:
             ready, reason = False, f"the model {model!r} is not served here"
+        if (since := self.maintenance.since()) and ready:
+            # A person took it out of the fleet. Whoever asks it directly is served.
+            ready, reason = False, f"the host is in maintenance since {since}"
         about = {"phase": state.phase, "reason": reason, "verified": state.verified, "gate": state.gate}
         fields = b"" if seconds is None else b"Retry-After: %d\r\n" % seconds
         unready = _UNREADY.get(asked.get("unready_status", [""])[0], 503)
@@ -168,6 +173,7 @@ class LocalAnswers:
             **{name: getattr(state, name) for name in ("phase", "open", "verified", "verified_at", "gate", "switch")},
             "reason": why_not or state.reason,
             "quarantined": self.quarantine.holds(),
+            "maintenance": self.maintenance.since() or None,
             "retry_after_s": retry_after_s,
             "since": state.updated_at,
             "now": utc_now(),
