@@ -223,6 +223,13 @@ def known_question(profile: Profile) -> CanaryCase | None:
     return None if profile.engine.reasoning_room else next(short, None)
 
 
+def check_answered(reply: Reply, asked: str) -> None:
+    """Raise SlotFault if the engine refused what it was asked, or gave no answer. asked: in words."""
+    if reply.status != 200:
+        got = reply.error or f"{reply.status} {reply.text[:SHOWN]}"
+        raise SlotFault(f"the engine did not answer {asked}", expected="200", got=shown(got))
+
+
 def answer(
     reply: Reply, profile: Profile, case: CanaryCase | None = None, *, body: Mapping[str, Any] | None = None
 ) -> Answer:
@@ -230,9 +237,7 @@ def answer(
 
     body: what was asked; without one the answer is not a stream.
     """
-    if reply.status != 200:
-        got = reply.error or f"{reply.status} {reply.text[:SHOWN]}"
-        raise SlotFault("the engine did not answer a generation request", expected="200", got=shown(got))
+    check_answered(reply, "a generation request")
     try:
         streamed = body is not None and body.get("stream")
         data, broken = stream.joined(reply.text) if streamed else (json.loads(reply.text), "")

@@ -14,11 +14,12 @@ import json
 import math
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from ..model.profile import CanaryCase, Profile
 from ..words.types import Reply, SlotFault
-from .canary import SHOWN, Answer, CanaryResult, digest, evaluate, expectation, normalise, shown
+from .canary import Answer, CanaryResult, check_answered, digest, evaluate, expectation, normalise, shown
 from .degenerate import unprintable
 
 PATH = "/v1/audio/transcriptions"
@@ -53,16 +54,12 @@ def fields(profile: Profile) -> dict[str, str]:
 
 def text_of(reply: Reply) -> str:
     """The written text. Raises SlotFault when there is none, not even an empty one."""
-    if reply.status != 200:
-        got = reply.error or f"{reply.status} {reply.text[:SHOWN]}"
-        raise SlotFault("the engine did not answer a request for a transcript", expected="200", got=shown(got))
-    try:
+    check_answered(reply, "a request for a transcript")
+    with suppress(ValueError, LookupError, TypeError):
         text = json.loads(reply.text)["text"]
-    except (ValueError, LookupError, TypeError) as error:
-        raise SlotFault("the engine's answer is no transcript", expected="text", got=shown(reply.text)) from error
-    if not isinstance(text, str):
-        raise SlotFault("the engine's answer is no transcript", expected="text", got=shown(reply.text))
-    return text
+        if isinstance(text, str):
+            return text
+    raise SlotFault("the engine's answer is no transcript", expected="text", got=shown(reply.text))
 
 
 def check_answer(profile: Profile, case: CanaryCase, reply: Reply, seconds: float, attempt: int) -> CanaryResult:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..model.profile import CanaryCase, Profile
 from ..words.types import Reply, SlotFault
-from .canary import SHOWN, CanaryResult, digest, nan_logprob, shown
+from .canary import CanaryResult, check_answered, digest, nan_logprob, shown
 
 PATHS = {"embed": "/v1/embeddings", "score": "/v1/rerank", "classify": "/classify"}
 _ASKED = ("Say one word.", "One word.")
@@ -54,9 +54,7 @@ def _wrong(what: str, reply: Reply) -> SlotFault:
 
 
 def _parsed(reply: Reply) -> Any:
-    if reply.status != 200:
-        got = reply.error or f"{reply.status} {reply.text[:SHOWN]}"
-        raise SlotFault("the engine did not answer a request for numbers", expected="200", got=shown(got))
+    check_answered(reply, "a request for numbers")
     try:
         return json.loads(reply.text)
     except ValueError as error:

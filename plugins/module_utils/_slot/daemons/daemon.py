@@ -22,8 +22,7 @@ from ..ask import canary as canaries
 from ..ask import pooling
 from ..decide import recover
 from ..decide.controller import BUSY, LOOK_S, STARTS, Book, Do, Step, View, next_step
-from ..decide.machine import Kind
-from ..decide.order import STARTING
+from ..decide.machine import STARTING, Kind
 from ..do import settle
 from ..do.driver import Driver, Outcome, predict
 from ..face import api
@@ -42,7 +41,7 @@ from ..model.published import reason_of
 from ..model.slot_file import read_slot_file
 from ..model.state_file import SlotState, stamp
 from ..words.decode import decode, decode_written, document
-from ..words.effects import Effects
+from ..words.effects import Effects, text_of
 from ..words.moment import Moment
 from ..words.types import End, Layout, Mode, OnFailure, Phase, Reply, Request, SlotFault, ToldToEndFault, UnitState
 
@@ -140,7 +139,7 @@ class Controller:
     def look(self) -> None:
         """Look once and act on it. The report is written before an action and at the end."""
         state = read_state(self.fx, self.layout)
-        profile = self.profile = self._profile(state)
+        profile = self.profile = self._profile(None if state is None else state.profile_name)
         settings = self._settings
         with suppress(SlotFault):
             self._find(state, profile)
@@ -280,7 +279,7 @@ class Controller:
                     watched.reported = True
                     self._on_wedged(watched, Policy(str(step.do)), settings)
         elif step.do in (Do.REBIND, Do.REBOOT, Do.QUARANTINE):
-            named = profile or self._named(self._held)
+            named = profile or self._quarantined
             if named is not None:
                 self._take(Rung(str(step.do)), named)
 
@@ -303,17 +302,20 @@ class Controller:
         return Liveness() if self.profile is None else self.profile.liveness
 
     @property
+    def _quarantined(self) -> Profile | None:
+        """The profile whose engine led to the quarantine that holds now."""
+        return self._profile(None if self._held is None else self._held.profile)
+
+    @property
     def _open(self) -> tuple[Watched, ...]:
         return tuple(one for one in self.engines.values() if not one.closed)
 
     # Looking
 
-    def _profile(self, state: SlotState | None) -> Profile | None:
-        name = None if state is None else state.profile_name
-        try:
+    def _profile(self, name: str | None) -> Profile | None:
+        with suppress(SlotFault, OSError):
             return None if name is None else load_profile(self.fx, self.layout, name)
-        except (SlotFault, OSError):
-            return None
+        return None
 
     def _find(self, state: SlotState | None, profile: Profile | None) -> None:
         """Find the processes that are served now, and closed ones that still run; forget all others."""
@@ -643,16 +645,11 @@ class Controller:
         wedged = any(one.judged.verdict is Verdict.WEDGED for one in self.engines.values())
         # The engine died of the lost card, and the slot could not restart it. One that a person stopped stays down.
         given_up = anew and held is not None and not held.reason and held.slot == self.layout.slot
-        named = profile or self._named(held)
+        named = profile or self._quarantined
         if named is None or not (given_up or (self._lost and wedged)):
             return None
-        last = _read_climb(self.fx, self.layout)
+        last = decode_written(Climb, text_of(self.fx, self.layout.climb_file), SCHEMA)
         return liveness.next_rung(named.liveness.device_loss, last, self._moment())
-
-    def _named(self, held: quarantine.Quarantine | None) -> Profile | None:
-        with suppress(SlotFault, OSError):
-            return None if held is None or held.profile is None else load_profile(self.fx, self.layout, held.profile)
-        return None
 
     def _take(self, rung: Rung, profile: Profile) -> None:
         held = self._held
@@ -823,9 +820,3 @@ def _wrong(single: Profile, case: CanaryCase | None, reply: Reply, seconds: floa
     except SlotFault as fault:
         return fault.message
     return "" if result is None or result.passed else result.problem or "it is another one than the canary's"
-
-
-def _read_climb(fx: Effects, layout: Layout) -> Climb | None:
-    with suppress(OSError):
-        return decode_written(Climb, fx.files.read(layout.climb_file), SCHEMA)
-    return None

@@ -126,16 +126,16 @@ class NodeService:
                         self._offers[name] = Offer(profile.fingerprint, lacks, weights_of(self._fx, profile))
         return self._offers
 
-    def _wanted(self, name: str) -> Profile:
-        return load_wanted(self._fx, self._layout, name)
-
     def _known(self, name: str) -> Profile:
-        """Return the same as `_wanted`, read again only if the files have changed: a host has dozens of profiles."""
+        """Return the profile as a switch would take it, read again only if its files have changed.
+
+        A host has dozens of profiles.
+        """
         paths = (self._layout.profile_json(name), self._layout.pending(name))
         times = tuple(self._fx.files.modified(path) for path in paths)
         known = self._profiles.get(name)
         if known is None or known[0] != times:
-            known = self._profiles[name] = (times, self._wanted(name))
+            known = self._profiles[name] = (times, load_wanted(self._fx, self._layout, name))
         return known[1]
 
     def _lacks(self, profile: Profile) -> str:
@@ -306,7 +306,7 @@ class NodeService:
     def _begin(self, group: Group, wish: Wish) -> None:
         """Run a part of the leader's engine, or report why it can't run."""
         try:
-            profile = self._wanted(wish.profile)
+            profile = load_wanted(self._fx, self._layout, wish.profile)
             if profile.node is None or profile.node.rank != group.rank or profile.fingerprint != wish.fingerprint:
                 raise SlotFault(f"this node has another {wish.profile} than {group.leader.name}; run site.yml for both")
             lacks = self._lacks(profile)

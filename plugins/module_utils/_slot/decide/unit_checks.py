@@ -45,11 +45,6 @@ def stayed_up(unit: UnitState, invocation_id: str, restarts_before: int) -> None
         )
 
 
-def is_down(unit: UnitState) -> bool:
-    """Has the unit let go of everything?"""
-    return not unit.running
-
-
 def healthy(reply: Reply) -> bool:
     """Does the engine say it is ready? Not reachable yet, slow and 503 are loading; other answers are not."""
     if reply.status == 200:

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from ..ask.canary import CanaryResult
 from ..decide import machine, recover
-from ..decide.machine import Kind, Plan, Seen, Step, clear_action
-from ..decide.order import JUDGING, STARTING, UNTOUCHED
+from ..decide.machine import JUDGING, STARTING, UNTOUCHED, Kind, Plan, Seen, Step, clear_action
 from ..kinds.first_error import FirstError, first_error
 from ..kinds.symptoms import Match, diagnose
 from ..kinds.table import DEFAULT, kind_of
@@ -400,13 +399,13 @@ class Driver:
     def _alive(run: Run) -> None:
         phases.alive(run)
         if not run.rechecking:
-            settle.loading_state(run)
+            settle.show_coming(run, "switching", "loads", loading=True)
 
     @staticmethod
     def _health(run: Run) -> None:
         phases.health(run)
         if not run.rechecking:
-            settle.verifying_state(run)
+            settle.show_coming(run, "verifying", "is being verified", loading=False)
 
     def _clear(self, run: Run) -> None:
         """Stops the slots that use cards of the target, each in a run of its own, while this slot still serves."""
@@ -475,60 +474,48 @@ class Driver:
             raise SlotFault("; ".join(failure.message for failure in outcome.failures) or str(outcome.end))
 
     def _explained(self, step: Step, fault: Fault) -> Failure:
-        """The failure with its evidence; without it where the evidence can't be had: the way back goes on."""
+        """Return the failure with its evidence; without it if the evidence can't be had: the way back goes on."""
+        engine, told = self._run.engine, isinstance(fault, ToldToEndFault)
+        bare = Failure(
+            step.phase,
+            step.direction,
+            fault.message,
+            fault.expected,
+            fault.got,
+            fault.log_tail,
+            told=told,
+            host=isinstance(fault, HostFault),
+            exposed=isinstance(fault, ExposedFault),
+            replica=engine.profile.replica if engine is not None and step.phase in STARTING and not told else None,
+        )
         try:
-            return self._failure(step, fault)
+            return self._failure(step, bare)
         except Exception as error:
             self._run.warn(f"why phase {step.phase} failed could not be looked into: {type(error).__name__}: {error}")
-            told = isinstance(fault, ToldToEndFault)
-            which = self._which(step.phase)
-            return Failure(
-                step.phase,
-                step.direction,
-                fault.message,
-                fault.expected,
-                fault.got,
-                told=told,
-                host=isinstance(fault, HostFault),
-                exposed=isinstance(fault, ExposedFault),
-                replica=which,
-            )
+            return bare
 
-    def _which(self, phase: Phase) -> int | None:
-        """The index of the engine that failed, if it was one of several."""
-        engine = self._run.engine
-        return engine.profile.replica if engine is not None and phase in STARTING else None
-
-    def _failure(self, step: Step, fault: Fault) -> Failure:
+    def _failure(self, step: Step, bare: Failure) -> Failure:
         log, unit_settled = self._log(step.phase)
         engine = self._run.engine
         kind = DEFAULT if engine is None else kind_of(engine.profile.engine.kind)
         kernel = kernel_lines(self._run) if step.phase in STARTING else ()
-        match = diagnose(log, (fault.message, fault.got or ""), kind, kernel)
+        match = diagnose(log, (bare.message, bare.got or ""), kind, kernel)
         if match is not None and match.symptom.harmless and unit_settled:
             match = None
         error = None if unit_settled and step.phase in JUDGING else first_error(log, kind)
         shown = _end(log, 0 if unit_settled and step.phase in JUDGING else LOG_LINES, match)
-        told, which = isinstance(fault, ToldToEndFault), self._which(step.phase)
-        message = fault.message if which is None or told else f"replica {which}: {fault.message}"
-        if not told and (lost := self._lost_part(step)):
+        message = bare.message if bare.replica is None else f"replica {bare.replica}: {bare.message}"
+        if not bare.told and (lost := self._lost_part(step)):
             message = f"{lost}; {message}"
-        failure = Failure(
-            phase=step.phase,
-            direction=step.direction,
+        failure = replace(
+            bare,
             message=message,
-            expected=fault.expected,
-            got=fault.got,
-            log_tail=fault.log_tail or tuple(line[:LOG_CHARS] for line in shown),
+            log_tail=bare.log_tail or tuple(line[:LOG_CHARS] for line in shown),
             symptom=match.symptom.id if match is not None else None,
             advice=f"{match.symptom.meaning}. {match.advice}" if match is not None else None,
             cause=() if error is None else _told(error)[:CAUSE_LINES],
             kernel=tuple(line[:LOG_CHARS] for line in _end(kernel, KERNEL_LINES, match)),
             log=_whole_log(engine) if log and engine is not None else None,
-            told=told,
-            host=isinstance(fault, HostFault),
-            exposed=isinstance(fault, ExposedFault),
-            replica=None if told else which,
         )
         if match is not None and match.symptom.quarantines and match.logged and engine is not None:
             name, unit = engine.profile.name, UnitState(engine.profile.unit, invocation_id=engine.invocation_id)
@@ -575,21 +562,16 @@ class Driver:
         profile, verified, verified_at = run.clients.served, run.clients.verified, run.clients.verified_at
         if end is End.UNCHANGED and run.request.active and state is not None:
             profile, verified, verified_at = run.seen.target, state.verified, state.verified_at
-        name = profile.name if profile is not None else None
-        if end is End.UNTOUCHED:
+        elif end in (End.UNTOUCHED, End.DEGRADED, End.DEFERRED):
             state = run.front.current()
-            served = state is not None and state.open
-            name = state.profile_name if served and state else None
-            verified, verified_at = bool(served and state and state.verified), state.verified_at if state else None
-            profile = None
-        elif end in (End.DEGRADED, End.DEFERRED):
-            state = run.front.current()
-            served = state is not None and state.open
-            profile = run.seen.target if served else None
-            name = profile.name if profile is not None else None
-            verified, verified_at = bool(served and state and state.verified), state.verified_at if state else None
+            served = state if state is not None and state.open else None
+            profile = None if served is None or end is End.UNTOUCHED else run.seen.target
+            verified, verified_at = served is not None and served.verified, state.verified_at if state else None
         elif end not in (End.UNCHANGED, End.COMMITTED, End.ROLLED_BACK):
-            profile, name, verified, verified_at = None, None, False, None
+            profile, verified, verified_at = None, False, None
+        name = None if profile is None else profile.name
+        if end is End.UNTOUCHED:
+            name = None if served is None else served.profile_name
         started = {engine.profile.unit: engine.invocation_id for engine in run.engines}
         return Outcome(
             end=end,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from ..ask.identity import check_process, check_served
 from ..decide.machine import place_action
-from ..decide.unit_checks import came_up, healthy, is_down, stayed_up
+from ..decide.unit_checks import came_up, healthy, stayed_up
 from ..kinds import kernel
 from ..kinds.kind import Kind
 from ..kinds.symptoms import diagnose, warnings
@@ -62,7 +62,7 @@ def stop(run: Run) -> None:
             if unit.active == "failed":
                 # It was killed at its limit, or had failed before: the journal shows that. The host itself is fine.
                 run.fx.units.forget_failure(unit.name)
-        waiting = [unit.name for unit in seen if not is_down(unit)]
+        waiting = [unit.name for unit in seen if unit.running]
         if not waiting:
             return
         if waited >= WEDGED_GRACE_S:

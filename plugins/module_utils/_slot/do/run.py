@@ -22,7 +22,7 @@ from ..model.profile import Profile
 from ..model.published import reason_of
 from ..model.quarantine import BOOT_ID
 from ..model.rendering import Rendering
-from ..words.effects import Effects, poll
+from ..words.effects import Effects, poll, text_of
 from ..words.types import (
     Direction,
     Failure,
@@ -257,7 +257,7 @@ class Run:
     @property
     def warm(self) -> bool:
         """Whether the profile was started since the boot, so that its weights may be in the host's memory."""
-        boot = (self._text_of(BOOT_ID) or "").strip()
+        boot = (text_of(self.fx, BOOT_ID) or "").strip()
         return any(one.target == self.profile.name and one.boot == boot for one in self.seen.memory.attempts)
 
     def load_key(self, profile: Profile) -> str:
@@ -269,9 +269,9 @@ class Run:
     def _cold(self, profile: Profile, cache: PurePosixPath) -> str:
         """Return in a word why the next start finds nothing compiled in this cache; empty if it finds something."""
         names = self.fx.files.names
-        packages = self._text_of(DPKG_STATUS) if profile.cards > 0 and not profile.stack.image else None
+        packages = text_of(self.fx, DPKG_STATUS) if profile.cards > 0 and not profile.stack.image else None
         wanted = caches.provenance(profile.stack.id, profile.stack.image, packages, cards=profile.cards > 0)
-        have = self._text_of(cache / caches.FILE)
+        have = text_of(self.fx, cache / caches.FILE)
         if caches.warm(cache.name, names(cache), have, names(cache.parent), wanted):
             return ""
         return "stale" if caches.is_stale(have, wanted) else "cold"
@@ -296,14 +296,8 @@ class Run:
     def _driver(self) -> str:
         """Return the driver and compiler of this host, looked up once."""
         if not self._driver_words:
-            self._driver_words = driver_of(self._text_of(KERNEL_RELEASE), self._text_of(DPKG_STATUS))
+            self._driver_words = driver_of(text_of(self.fx, KERNEL_RELEASE), text_of(self.fx, DPKG_STATUS))
         return self._driver_words
-
-    def _text_of(self, path: PurePosixPath) -> str | None:
-        try:
-            return self.fx.files.read(path)
-        except OSError:
-            return None
 
     def retry_after_s(self, default: int) -> int:
         """Return what clients are told: the rest of the wait, or the default if no earlier start is known."""

@@ -148,16 +148,8 @@ def _kept(state: SlotState | None) -> dict[str, Any]:
     """Return the fields that stay while the old engine finishes its streams."""
     if state is None:
         return {}
-    return {
-        "profile": state.profile,
-        "backend_url": state.backend_url,
-        "limits": state.limits,
-        "request": state.request,
-        "event_log": state.event_log,
-        "engine": state.engine,
-        "replicas": replicas.closed(state.replicas),
-        "routing": state.routing,
-    }
+    names = ("profile", "backend_url", "limits", "request", "event_log", "engine", "routing")
+    return {name: getattr(state, name) for name in names} | {"replicas": replicas.closed(state.replicas)}
 
 
 def close(run: Run) -> None:
@@ -270,17 +262,8 @@ def _show(run: Run, fields: dict[str, Any], what: str) -> None:
         run.warn(f"{what} could not be written to {run.layout.state_file} ({error})")
 
 
-def loading_state(run: Run) -> None:
-    """Tell the frontdoor which profile's engine is loading, without opening anything."""
-    _show_coming(run, "switching", "loads", loading=True)
-
-
-def verifying_state(run: Run) -> None:
-    """Tell the frontdoor which profile's engine answers and is being verified, without opening anything."""
-    _show_coming(run, "verifying", "is being verified", loading=False)
-
-
-def _show_coming(run: Run, phase: str, words: str, *, loading: bool) -> None:
+def show_coming(run: Run, phase: str, words: str, *, loading: bool) -> None:
+    """Tell the frontdoor which profile's engine is coming, and what it does now, without opening anything."""
     profile = run.profile
     if run.beside_old:
         tell_beside(run, loading=loading)

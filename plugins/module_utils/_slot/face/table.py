@@ -79,9 +79,7 @@ def elsewhere(info: Mapping[str, Any]) -> list[str]:
 def liveness(info: Mapping[str, Any]) -> list[str]:
     """What the liveness watchdog saw and did; nothing where it sees nothing wrong."""
     told = info.get("liveness")
-    if not told:
-        return []
-    if not told["fresh"]:
+    if not told or not told["fresh"]:
         return []
     lines = [
         f"WEDGED: {row['unit']} since {row['since']}: {row['reason']} (policy: {told['policy']})"
@@ -136,7 +134,8 @@ def asked(cases: Sequence[Mapping[str, Any]]) -> str:
 def status(info: Mapping[str, Any]) -> list[str]:
     """What `api.info` knows: what is wanted, what is seen, what happens next and when, and then the details."""
     name, engine, part = info["profile"], info["engine"], led_by(info)
-    lines = [f"wanted: {_wanted(info)}", f"seen: slot {info['slot']} {_seen(info)}", f"next: {_next(info)}"]
+    said = info["wanted"]["text"] if info["wanted"] else "nothing was said yet"
+    lines = [f"wanted: {said}", f"seen: slot {info['slot']} {_seen(info)}", f"next: {_next(info)}"]
     if part is None and name is not None and info["verified"] and info["open"]:
         lines.append(f"verified: {info['verified_at']} by {asked(info['verified_by'])}")
     rows = info.get("replicas") or ()
@@ -162,10 +161,6 @@ def status(info: Mapping[str, Any]) -> list[str]:
         lines.append("`b70ctl recover` settles it, and so does any switch")
     lines.append(f"at boot: {', '.join(info['enabled_units']) or 'nothing'}")
     return lines
-
-
-def _wanted(info: Mapping[str, Any]) -> str:
-    return info["wanted"]["text"] if info["wanted"] else "nothing was said yet"
 
 
 def _seen(info: Mapping[str, Any]) -> str:

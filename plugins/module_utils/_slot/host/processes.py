@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from ipaddress import IPv6Address
 
 from ..power import MODELS, VENDOR
-from ..words.types import CardMemory, Holder
+from ..words.types import Holder
 from .cards import card_memory, pci_address, resident_bytes, write_driver
 
 _LISTEN = "0A"
@@ -204,14 +204,10 @@ class ProcTable:
                 holders.append(_holder(pid, ", ".join(sorted(set(held.values()))) + amount))
         return tuple(holders)
 
-    def pci_address(self, node: str) -> str:
-        return pci_address(node)
+    pci_address, card_memory = staticmethod(pci_address), staticmethod(card_memory)
 
     def unbind(self, address: str) -> None:
         write_driver("unbind", address)
 
     def bind(self, address: str) -> None:
         write_driver("bind", address)
-
-    def card_memory(self, nodes: Sequence[str]) -> tuple[CardMemory, ...]:
-        return card_memory(nodes)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..model.state_file import SlotState, parse_state, stamp
-from ..words.effects import Effects, poll
+from ..words.effects import Effects, poll, text_of
 from ..words.types import Layout, SlotFault
 
 ACK_LIMIT_S = 5.0
@@ -23,11 +23,8 @@ SPARE_BYTES = 16384  # several states; a state that replaces another needs room 
 
 
 def read_state(fx: Effects, layout: Layout) -> SlotState | None:
-    """The state on disk, or None where there is none that can be read."""
-    try:
-        return parse_state(fx.files.read(layout.state_file))
-    except OSError:
-        return None
+    """Return the state on disk; None if there is none that can be read."""
+    return parse_state(text_of(fx, layout.state_file))
 
 
 class FrontdoorLink:
@@ -40,7 +37,6 @@ class FrontdoorLink:
         self._shut_s = 0.0
 
     def current(self) -> SlotState | None:
-        """The state on disk, or None where there is none that can be read."""
         return read_state(self._fx, self._layout)
 
     def status(self) -> Mapping[str, Any] | None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from ..model.peer_access import MEASURE, Place, parse_proof, unproven
 from ..model.profile import Profile
 from ..model.slot_file import read_slot_file
 from ..words.card_memory import numbers
-from ..words.effects import PODMAN, Effects
+from ..words.effects import PODMAN, Effects, text_of
 from ..words.firmware import guc_version
 from ..words.types import Layout, Mode, Request, SlotFault, UnitState
 from . import memory, node_link, strangers
@@ -134,7 +133,7 @@ def check_mounts(fx: Effects, profile: Profile) -> None:
 
 def check_runtime(fx: Effects, profile: Profile) -> None:
     """The host's compute runtime is none that is known to fail with the profile. An unknown one is not judged."""
-    version = runtime(_seen(fx, PurePosixPath(DPKG_STATUS)))
+    version = runtime(text_of(fx, PurePosixPath(DPKG_STATUS)))
     if not version:
         return
     if numbers(version) < numbers(profile.runtimes.least):
@@ -148,12 +147,6 @@ def check_runtime(fx: Effects, profile: Profile) -> None:
             raise SlotFault(f"profile {profile.name} on compute runtime {version} of this host: {one.reason}")
 
 
-def _seen(fx: Effects, path: PurePosixPath) -> str | None:
-    with contextlib.suppress(OSError):
-        return fx.files.read(path)
-    return None
-
-
 def unproven_peers(fx: Effects, layout: Layout, profile: Profile) -> str:
     """Why the profile's cards may not open each other's memory: nothing proves that it works with them, the driver and
     the firmware of now. Empty if it is proven, not used, or accepted."""
@@ -162,10 +155,10 @@ def unproven_peers(fx: Effects, layout: Layout, profile: Profile) -> str:
     debug, cards = PurePosixPath("/sys/kernel/debug/dri"), {}
     for node, address in strangers.addresses_of(fx, profile).items():
         names = (address, *fx.files.names(PurePosixPath("/sys/bus/pci/devices", address, "drm"))) if address else ()
-        cards[address or node] = guc_version(lambda path: _seen(fx, debug / path), names)[0]
-    kernel = (_seen(fx, PurePosixPath("/proc/sys/kernel/osrelease")) or "").strip()
-    now = Place(cards, kernel, runtime(_seen(fx, PurePosixPath(DPKG_STATUS))))
-    why = unproven(parse_proof(_seen(fx, layout.peer_access_file)), now)
+        cards[address or node] = guc_version(lambda path: text_of(fx, debug / path), names)[0]
+    kernel = (text_of(fx, PurePosixPath("/proc/sys/kernel/osrelease")) or "").strip()
+    now = Place(cards, kernel, runtime(text_of(fx, PurePosixPath(DPKG_STATUS))))
+    why = unproven(parse_proof(text_of(fx, layout.peer_access_file)), now)
     if not why:
         return ""
     return (

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -18,7 +17,7 @@ from ..model.nodes import LEADER_GRACE_S, RUNS, Group, Node, Part, Report, Wish
 from ..model.profile import NODES_LIMIT_S, Profile
 from ..model.slot_file import read_slot_file
 from ..words.decode import decode_written
-from ..words.effects import Effects, poll
+from ..words.effects import Effects, poll, text_of
 from ..words.types import Layout, SlotFault
 
 INTERVAL_S = 1.0
@@ -177,6 +176,4 @@ def lost_part(fx: Effects, layout: Layout, profile: Profile, epoch: str) -> str:
 
 def read_part(fx: Effects, layout: Layout) -> Part | None:
     """The part of another node's engine that this host started last, on this boot."""
-    with suppress(OSError):
-        return decode_written(Part, fx.files.read(layout.part_file), nodes.SCHEMA)
-    return None
+    return decode_written(Part, text_of(fx, layout.part_file), nodes.SCHEMA)

@@ -126,21 +126,10 @@ def _text(value: Any) -> str:
 
 
 def _begin(memory: Memory, line: Mapping[str, Any]) -> Memory:
-    attempt = Attempt(
-        id=_text(line.get("id")),
-        at=_text(line.get("at")),
-        kind=_text(line.get("kind")),
-        source=line.get("from"),
-        target=line.get("to"),
-        who=_text(line.get("who")),
-        why=_text(line.get("why")),
-        gate=_text(line.get("gate")),
-        on_failure=_text(line.get("on_failure")),
-        boot=_text(line.get("boot")),
-        mono=line.get("mono"),
-        mode=_text(line.get("mode")),
-        clears=line.get("clears") or {},
-    )
+    names = ("id", "at", "kind", "who", "why", "gate", "on_failure", "boot", "mode")
+    said: dict[str, Any] = {name: _text(line.get(name)) for name in names}
+    said |= {"source": line.get("from"), "target": line.get("to")}
+    attempt = Attempt(**said, mono=line.get("mono"), clears=line.get("clears") or {})
     before = memory.attempts[:-1] if memory.attempts and _repeats(memory.attempts[-1], attempt) else memory.attempts
     return replace(memory, attempts=(*before, attempt)[-KEPT_ATTEMPTS:])
 

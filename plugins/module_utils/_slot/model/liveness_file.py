@@ -8,14 +8,15 @@ The contract is `roles/slot/files/schema/liveness.schema.json`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
-from ..words.effects import Effects
+from ..words.decode import decode_written, plain
+from ..words.effects import Effects, text_of
+from ..words.moment import Moment
 from ..words.types import Layout
+from .state_file import stamp
 
 SCHEMA = 1
 ACTIONS = ("report", "close", "restart", "rebind", "reboot", "quarantine")
@@ -92,15 +93,6 @@ class Told:
     next: Next | None = None
 
 
-def parse(text: str | None) -> Mapping[str, Any] | None:
-    """The document, or None where there is none that this version can read."""
-    try:
-        data = json.loads(text or "null")
-    except ValueError:
-        return None
-    return data if isinstance(data, Mapping) and data.get("schema") == SCHEMA else None
-
-
 def next_of(told: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return what the controller does next, and when (ISO 8601, UTC; None if only an event leads to another step).
 
@@ -115,12 +107,8 @@ def next_of(told: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def read_liveness(fx: Effects, layout: Layout) -> Mapping[str, Any] | None:
-    """The last report of the slot's watchdog, with `fresh`: whether the watchdog still runs. None if none ever ran."""
-    try:
-        data = parse(fx.files.read(layout.liveness_file))
-    except OSError:
-        data = None
-    if data is None:
+    """Return the last report of the slot's controller, with `fresh`: whether it still runs. None if none ever ran."""
+    told = decode_written(Told, text_of(fx, layout.liveness_file), SCHEMA)
+    if told is None:
         return None
-    age = fx.clock.now() - datetime.fromisoformat(str(data["at"]).replace("Z", "+00:00")).astimezone(UTC)
-    return {**data, "fresh": age.total_seconds() <= FRESH_S}
+    return {**plain(told), "fresh": Moment(told.at).age_s(Moment(stamp(fx.clock.now()))) <= FRESH_S}

@@ -10,11 +10,10 @@ no other; a leader ends an engine that lost a part. So no node sends commands, o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..words.decode import decode, document
+from ..words.decode import decode_document, document
 from ..words.types import SlotFault, UnitState
 from .network import Floor, Link
 from .profile import NODES_LIMIT_S, Profile
@@ -141,13 +140,7 @@ class Report:
 
 def parse_report(text: str, where: str) -> Report:
     """Return the report in the answer of the node `where`. Raise SlotFault if the answer is not a report."""
-    try:
-        data = json.loads(text)
-        if data["schema"] != SCHEMA:
-            raise SlotFault(f"{where} runs another version of this collection; run site.yml for both")
-        return decode(Report, data)
-    except (ValueError, TypeError, KeyError) as error:
-        raise SlotFault(f"what {where} says of itself can't be read ({type(error).__name__}: {error})") from error
+    return decode_document(Report, text, f"the report of {where}", SCHEMA, "run site.yml for both")
 
 
 def wish_of(profile: Profile, unit: UnitState) -> Wish | None:

@@ -10,10 +10,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..words.decode import ShapeError, decode_written, document
-from .profile import Profile, Routing
+from ..words.decode import ShapeError, decode_written, document, plain
+from .profile import Profile
 
 SCHEMA = 1
+# Fields of `profile.Frontdoor`.
+_LIMITS = ("max_active_generations", "queue_timeout_s", "backend_timeout_s")
+_REQUEST = (
+    *("chat_template_kwargs", "max_tokens_default", "max_tokens_cap", "sampling_defaults"),
+    *("model_policy", "model_aliases"),
+)
 
 
 def stamp(moment: datetime) -> str:
@@ -98,8 +104,7 @@ def _is_replica(row: Mapping[str, Any]) -> bool:
 
 def profile_part(profile: Profile) -> dict[str, Any]:
     """The fields of the state file that come from the profile."""
-    front, domains = profile.frontdoor, profile.engine.allowed_media_domains
-    thinks = profile.engine.reasoning
+    front, thinks = plain(profile.frontdoor), profile.engine.reasoning
     return {
         "profile": {
             "name": profile.name,
@@ -116,34 +121,11 @@ def profile_part(profile: Profile) -> dict[str, Any]:
             "reasoning": thinks and {"how": thinks.how, "template_kwargs": dict(thinks.template_kwargs)},
         },
         "backend_url": profile.engine.backend_url,
-        "limits": {
-            "max_active_generations": front.max_active_generations,
-            "queue_timeout_s": front.queue_timeout_s,
-            "backend_timeout_s": front.backend_timeout_s,
-        },
-        "request": {
-            "chat_template_kwargs": None if front.chat_template_kwargs is None else dict(front.chat_template_kwargs),
-            "max_tokens_default": front.max_tokens_default,
-            "max_tokens_cap": front.max_tokens_cap,
-            "sampling_defaults": None if front.sampling_defaults is None else dict(front.sampling_defaults),
-            "model_policy": front.model_policy,
-            "model_aliases": None if front.model_aliases is None else list(front.model_aliases),
-            "allowed_media_domains": list(domains),
-        },
-        "event_log": front.event_log,
-        "routing": _routing_part(front.routing),
-    }
-
-
-def _routing_part(routing: Routing | None) -> dict[str, Any] | None:
-    if routing is None:
-        return None
-    headers, fields = (None if names is None else list(names) for names in (routing.headers, routing.json_fields))
-    return {
-        "sticky": routing.sticky,
-        "prefix_affinity": routing.prefix_affinity,
-        "headers": headers,
-        "json_fields": fields,
+        "limits": {name: front[name] for name in _LIMITS},
+        "request": {name: front[name] for name in _REQUEST}
+        | {"allowed_media_domains": list(profile.engine.allowed_media_domains)},
+        "event_log": front["event_log"],
+        "routing": front["routing"],
     }
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import PurePosixPath
@@ -17,8 +17,6 @@ from .types import CardMemory, Holder, Reply, UnitState
 # What ends the note of a lock's holder for whom one waits: it only verifies what runs, or it is done soon.
 SETTLING = "settling what runs"
 RENDERING = "writing the slot's files"
-
-
 PODMAN = "/usr/bin/podman"
 
 
@@ -230,6 +228,13 @@ class Effects:
     locks: Locks
     processes: Processes
     images: Images = field(default_factory=NoImages)
+
+
+def text_of(fx: Effects, path: PurePosixPath) -> str | None:
+    """Return the text of a file; None if there is none, or if it can't be read."""
+    with suppress(OSError):
+        return fx.files.read(path)
+    return None
 
 
 FIRST_INTERVAL_S = 0.02

@@ -10,8 +10,7 @@ import json
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide import machine
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.machine import Kind, Plan, Step
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.order import FINISHING
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.machine import FINISHING, Kind, Plan, Step
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import (
     Direction,
