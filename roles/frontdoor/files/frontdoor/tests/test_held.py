@@ -67,10 +67,14 @@ async def test_who_takes_a_part_of_an_answer_has_no_longer_for_the_rest(
         run.engine.script = answering(400_000)
         with run.nobody_late():
             client = await tight(run)
+            (connection,) = run.app.connections
+            # However slowly it comes from the engine, all of it is to wait for this client.
+            connection.transport.set_write_buffer_limits(high=10**6)
             # what is behind the body cannot be told, so that the connection is closed after the answer
             client.send(CHAT + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\nGET /x")
-            (connection,) = run.app.connections
-            await until(lambda: not connection._writable)
+            await until(lambda: run.outcomes() == {"ok": 1})
+            connection.transport.set_write_buffer_limits()
+            assert not connection._writable
             client.resume()
             while not connection._writable:
                 await asyncio.sleep(0)
