@@ -11,9 +11,9 @@ result, and hosts read each other's.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -46,7 +46,6 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._work import HostJob
 display = Display()
 
 MODULE = "arcpro.b70.b70_weights"
-PROGRAM = Path(service.__file__).parent / "fetching"
 # The first pause is short because small models take seconds.
 PAUSES_S = (1.0, 10.0)
 # The names under which the steps' results are registered, and what of the first each later step hands on.
@@ -529,7 +528,8 @@ class ActionModule(ActionBase):
         host = self._vars["inventory_hostname"]
         if recorded:
             return _pins_file.seen("weights", recorded, host, "the host's own record")
-        revision = self._ask_source({"step": "resolve", **self._task_for(name, source)})["revision"]
+        asked = {"step": "resolve", **self._task_for(name, source)}
+        revision = self._patiently(asked["name"], lambda: self._ask(asked))["revision"]
         return _pins_file.seen("weights", revision, host, self._origin()) if revision else {}
 
     def _origin(self) -> str:
@@ -603,47 +603,46 @@ class ActionModule(ActionBase):
                 **{key: self._options[key] for key in ("user", "hub_python", "environment", "workers", "limit_s")},
                 "full": self._full,
             },
-            "program": {path.name: path.read_text(encoding="utf-8") for path in sorted(PROGRAM.glob("*.py"))},
         }
 
     def _fetch(self, name: str, source: Mapping[str, Any], spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Have the host fetch a model, say how far it is, and let it take its place."""
         task = self._task_for(name, source, spec)
-        begun = self._ask_source({"step": "begin", **task})
-        what = f"{begun['left']} files, {size_in_words(begun['bytes'])}"
-        givers = [peer["host"] for peer in task["spec"].get("peers", ())]
-        doing = f"taking {what} from {', '.join(givers)}" if givers else None
-        doing = doing or f"fetching {what} from {sources.in_words(task['source'])}"
-        self._say(name, "a download is under way, joining it" if begun["joined"] else doing)
-        before = None
+        before: list[Any] = []
         job = HostJob(self._connection, "the download", lambda text: self._say(name, text), PAUSES_S)
-        while True:
-            found = job.look(lambda: self._ask({"step": "look", "name": task["name"]}))
-            self._wrong = found.get("wrong", self._wrong)
-            if found["state"] == "failed":
-                raise WeightsError(f"{name}: {found['message']}")
-            if found["state"] != "running":
-                break
-            if found["progress"] is not None:
-                self._say(name, progress.say(found["progress"], before))
-                before = found["progress"]
-        try:
-            if found["state"] != "done":
-                raise Ended(name, found["message"])
-            done = self._ask({"step": "finish", "name": task["name"]})
-        except WeightsError:
-            there = self._put_by_another(name, task["source"])
-            if there is None:
-                raise
-            return there
-        self._wrong = {**self._wrong, **done.pop("wrong", {})}
-        return done
+        play = secrets.token_hex(8)
 
-    def _ask_source(self, request: dict[str, Any]) -> dict[str, Any]:
+        def ask(step: str) -> dict[str, Any]:
+            return self._ask({**(task if step == "start" else {"name": task["name"]}), "step": step, "play": play})
+
+        def show(found: dict[str, Any]) -> None:
+            if not before:
+                what = f"{found['left']} files, {size_in_words(found['bytes'])}"
+                givers = ", ".join(peer["host"] for peer in task["spec"].get("peers", ()))
+                doing = f"taking {what} from {givers}" if givers else ""
+                doing = doing or f"fetching {what} from {sources.in_words(task['source'])}"
+                self._say(name, "a download is under way, joining it" if found["joined"] else doing)
+                before.append(None)
+            elif found["progress"] is not None:
+                self._say(name, progress.say(found["progress"], before[-1]))
+                before.append(found["progress"])
+
+        found = self._patiently(task["name"], lambda: job.finish(ask, show))
+        self._wrong = {**self._wrong, **found.get("wrong", {})}
+        if "files" in found:
+            return {key: found[key] for key in ("files", "size", "brought")}
+        there = self._put_by_another(name, task["source"])
+        if there is None and found.get("broke_off", True):
+            raise Ended(name, found.get("error", "the download vanished"))
+        if there is None:
+            raise WeightsError(f"{name}: {found['error']}")
+        return there
+
+    def _patiently(self, name: str, question: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Have the host ask the source of a model, again as often as that wants to be asked later."""
-        name, attempts = request["name"], max(1, self._options["attempts"])
+        attempts = max(1, self._options["attempts"])
         for attempt in range(1, attempts + 1):
-            answer = self._ask(request)
+            answer = question()
             if "wait_s" not in answer:
                 return answer
             if attempt < attempts:

@@ -344,6 +344,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import service
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import WeightsError
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.sources import OPTIONS, PEERS, STEPS
+from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkError
 
 
 def main() -> None:
@@ -382,7 +383,7 @@ def main() -> None:
             write=not module.check_mode,
             token=module.params["hub_token"],
         )
-    except WeightsError as error:
+    except (WeightsError, WorkError) as error:
         module.fail_json(msg=str(error))
     except OSError as error:
         module.fail_json(msg=f"{error.filename or module.params['directory']}: {os.strerror(error.errno or 0)}")

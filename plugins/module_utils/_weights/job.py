@@ -1,37 +1,47 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A download that the host does by itself: begin or join it, look at it, finish it. Each is a short call.
+"""A download that the host does by itself: what is to be fetched, and its way into the place of the model.
 
 A download continues where an earlier run stopped, whoever began it. The folder ``.NAME.fetch`` beside the model holds
-the program and its output; it is removed when the model is in place.
+the program and its output; it is removed when a play has the result.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import pwd
-import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from .. import _files, _transient
-from .._slot.host.files import foreign
+from .. import _files
+from .._transient import Task
+from .._work.decide import Found
+from .._work.folder import Folder, own_archive
+from .._work.protocol import Beginning, Job
 from . import host
 from .fetching.program import part_name
 from .fetching.transports import ARIA2, arrived
-from .manifest import NO_TIME, Entry, Manifest, Wanted, WeightsError, base_of, check_relative, missing_parts
+from .manifest import (
+    MANIFEST,
+    NO_TIME,
+    Entry,
+    Manifest,
+    Wanted,
+    WeightsError,
+    base_of,
+    check_relative,
+    missing_parts,
+)
 
-_SYSTEMD = _transient.Systemd(WeightsError, "a download")
 _LIST_LIMIT_S = 300.0
-_TOKENS = "/run/b70-weights"
-_TAIL = 5
+_LOCKS = Path("/run/b70-weights")  # the locks of downloads, and the tokens of those that begin
 
 
 class Later(WeightsError):
@@ -51,25 +61,8 @@ class Request:
     spec: Mapping[str, Any]
     identity: Mapping[str, Any]
     options: Mapping[str, Any]
-    program: Mapping[str, str]
     token: str = ""
     used: str = ""
-
-    @property
-    def folder(self) -> str:
-        return _folder(self.directory)
-
-    @property
-    def key(self) -> str:
-        # A download is joined whoever gives the files.
-        spec = {key: value for key, value in self.spec.items() if key != "peers"}
-        said = json.dumps([spec, self.identity, self.program], sort_keys=True)
-        return hashlib.sha256(said.encode()).hexdigest()
-
-
-def _folder(directory: str) -> str:
-    parent, name = os.path.split(directory)
-    return os.path.join(parent, f".{name}.fetch")
 
 
 def unit_of(directory: str) -> str:
@@ -77,51 +70,133 @@ def unit_of(directory: str) -> str:
     return f"b70-weights-{os.path.basename(directory).replace('@', '-')}.service"
 
 
-def begin(request: Request) -> dict[str, Any]:
-    """``{"state": "running" | "ended", "joined": bool, "left": files, "bytes": to bring}``; raises WeightsError."""
-    job = _read(os.path.join(request.folder, "job.json"))
-    if _SYSTEMD.state(unit_of(request.directory)).running:
-        if job is not None and job["key"] == request.key:
-            return {"state": "running", "joined": True, "left": len(job["files"]), "bytes": 0}
-        _SYSTEMD.stop(unit_of(request.directory))
-    user = _user(request.options["user"])
-    _place(request, user)
-    found = listed(request, user)
-    files = found["files"]
-    wanted = _wanted(found)
-    record = host.read_manifest(request.directory) or {}
-    _staging, left = host.prepare(
-        request.directory,
-        wanted,
-        user.pw_uid,
-        lambda folder, names: _begun(folder, {n: files[n] for n in names}, request.spec["kind"]),
-        full=bool(request.options.get("full")),
-        used=request.used,
-    )
-    for name in set(wanted) - set(left):
-        if wanted[name].sha256 is None:  # kept by its time at the source, as it is recorded
-            wanted[name] = replace(wanted[name], sha256=record[name].sha256)
-    identity = dict(request.identity)
-    if identity["kind"] == "hub":
-        identity["revision"] = found["revision"] or identity["revision"]
-    job = {
-        **request.spec,
-        "key": request.key,
-        "identity": identity,
-        "folder": _staging,
-        "out": os.path.join(request.folder, "out"),
-        "files": {name: files[name] for name in left},
-        "wanted": {name: [want.size, max(0, want.mtime_ns), want.sha256] for name, want in wanted.items()},
-        # aria2 takes a file from all hosts at once, and limits the rate of one file.
-        "workers": 1 if request.spec["kind"] == "peers" else request.options["workers"],
-    }
-    _write(os.path.join(request.folder, "job.json"), job)
-    if left:
-        _launch(request, user)
-    else:
-        _write(os.path.join(request.folder, "out", "result.json"), {"digests": {}})
-    size = sum(wanted[name].size for name in left)
-    return {"state": "running", "joined": False, "left": len(left), "bytes": size}
+@dataclass(frozen=True)
+class Download(Job):
+    """The download of one model. request: None where it is only looked at."""
+
+    noun = "download"
+    directory: str
+    request: Request | None = None
+
+    @property
+    def unit(self) -> str:
+        return unit_of(self.directory)
+
+    @property
+    def folder(self) -> Folder:
+        return Folder(Path(host.beside(self.directory, "fetch")), _LOCKS)
+
+    def answer(self, step: str) -> dict[str, Any]:
+        """``state`` is none, running or ended; with ``error`` of one that brought nothing, and ``broke_off`` if it was
+        killed."""
+        found = self.start() if step == "start" else self.acknowledge() if step == "acknowledge" else self.look()
+        if found.state == "running":
+            given, progress = found.given, self.folder.read(self.folder.out / "progress.json")
+            size = sum(given["wanted"][name][0] for name in given["files"])
+            told = {"left": len(given["files"]), "bytes": size, "progress": progress}
+            return {"state": "running", "joined": found.joined, **told}
+        return {"state": found.state, **{key: value for key, value in found.result.items() if key != "failed"}}
+
+    def acknowledge(self) -> Found:
+        found = super().acknowledge()
+        if found.state == "ended":
+            self.folder.remove()
+        return found
+
+    def differs(self, given: Mapping[str, Any]) -> list[str]:
+        assert self.request is not None
+        # A download is joined whoever gives the files.
+        asked = {**self.request.spec, "source": dict(self.request.identity)}
+        others = [key for key, value in asked.items() if key != "peers" and given["asked"].get(key) != value]
+        there = os.path.exists(os.path.join(self.directory, MANIFEST)) or "files" not in (self.folder.result() or {})
+        return [*([f"another {', '.join(others)}"] if others else ()), *(() if there else ["what was removed since"])]
+
+    def begin(self) -> Beginning:
+        request, folder = self.request, self.folder
+        assert request is not None
+        user = _user(request.options["user"])
+        os.chown(folder.out, user.pw_uid, user.pw_gid)
+        found = listed(request, folder, user)
+        files = found["files"]
+        wanted = _wanted(found)
+        record = host.read_manifest(request.directory) or {}
+        staging, left = host.prepare(
+            request.directory,
+            wanted,
+            user.pw_uid,
+            lambda folder, names: _begun(folder, {n: files[n] for n in names}, request.spec["kind"]),
+            full=bool(request.options.get("full")),
+            used=request.used,
+        )
+        for name in set(wanted) - set(left):
+            if wanted[name].sha256 is None:  # kept by its time at the source, as it is recorded
+                wanted[name] = replace(wanted[name], sha256=record[name].sha256)
+        identity = dict(request.identity)
+        if identity["kind"] == "hub":
+            identity["revision"] = found["revision"] or identity["revision"]
+        given = {
+            **request.spec,
+            "asked": {**request.spec, "source": dict(request.identity)},
+            "identity": identity,
+            "folder": staging,
+            "out": str(folder.out),
+            "files": {name: files[name] for name in left},
+            "wanted": {name: [want.size, max(0, want.mtime_ns), want.sha256] for name, want in wanted.items()},
+            # aria2 takes a file from all hosts at once, and limits the rate of one file.
+            "workers": 1 if request.spec["kind"] == "peers" else request.options["workers"],
+        }
+        if not left:
+            _files.replace(folder.out / "result.json", json.dumps({"digests": {}}).encode(), 0o644)
+        return Beginning(given, self.unit_for(request, user.pw_name) if left else None)
+
+    def unit_for(self, request: Request, user: str) -> Task:
+        """Return the unit of a download: it has no rights but its user's."""
+        folder = self.folder
+        properties = {
+            "CapabilityBoundingSet": "",
+            "ProtectHome": "read-only",
+            "PrivateDevices": "yes",
+            "RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX",
+        }
+        if request.token:
+            properties["LoadCredential"] = f"token:{self._credential}"
+        return self.task(
+            request.options["limit_s"],
+            argv=_program(request, folder, "fetch", "given.json"),
+            log=str(folder.path / "log"),
+            user=user,
+            writable=(host.beside(self.directory, "incoming"), str(folder.out)),
+            environment=_environment(request, folder),
+            properties=properties,
+        )
+
+    @property
+    def _credential(self) -> str:
+        return str(_LOCKS / os.path.basename(self.directory))
+
+    def launch(self, task: Task) -> None:
+        if self.request is None or not self.request.token:
+            super().launch(task)
+            return
+        credential = self._credential
+        with open(os.open(credential, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as stream:
+            stream.write(self.request.token)
+        try:
+            super().launch(task)
+        finally:
+            os.unlink(credential)  # systemd has read it
+
+    def outcome(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
+        """Put the fetched files in the place of the model; return their number and size."""
+        said = self.folder.read(self.folder.out / "result.json") or {}
+        wrong = {"wrong": said["wrong"]} if "wrong" in said else {}
+        if "digests" not in said:
+            broke_off = "error" not in said and self.systemd.state(self.unit).result != "timeout"
+            return {"failed": True, "error": said.get("error", seen["ended"]["why"]), "broke_off": broke_off, **wrong}
+        try:
+            return {**_finish(self.directory, given, said["digests"]), **wrong}
+        except WeightsError as error:
+            return {"failed": True, "error": str(error), "broke_off": False, **wrong}
 
 
 def _wanted(found: Mapping[str, Any]) -> dict[str, Wanted]:
@@ -150,18 +225,6 @@ def _begun(folder: str, files: Mapping[str, list[Any]], kind: str) -> int:
     return total
 
 
-def _place(request: Request, user: pwd.struct_passwd) -> None:
-    """Write the program and a folder for its output beside the model."""
-    shutil.rmtree(request.folder, ignore_errors=True)
-    out, program = (os.path.join(request.folder, name) for name in ("out", "fetching"))
-    for path in (request.folder, program, out):
-        os.makedirs(path, mode=0o755, exist_ok=True)
-    os.chown(out, user.pw_uid, user.pw_gid)
-    for name, text in request.program.items():
-        with open(os.path.join(program, name), "w", encoding="utf-8") as stream:
-            stream.write(text)
-
-
 def _python(request: Request) -> str:
     if request.spec["kind"] != "hub":
         return sys.executable
@@ -171,8 +234,15 @@ def _python(request: Request) -> str:
     return python
 
 
-def _environment(request: Request) -> dict[str, str]:
-    out = os.path.join(request.folder, "out")
+def _program(request: Request, folder: Folder, *words: str) -> tuple[str, ...]:
+    """Return the command that runs the program of the archive."""
+    module = f"{__package__}.fetching.program"
+    code = f"import sys; sys.path.insert(0, sys.argv[1]); from {module} import main; sys.exit(main(sys.argv[2:]))"
+    return (_python(request), "-c", code, str(folder.path / "program.zip"), *words)
+
+
+def _environment(request: Request, folder: Folder) -> dict[str, str]:
+    out = str(folder.out)
     return {
         "HOME": out,
         "HF_HOME": out,
@@ -190,7 +260,7 @@ def _environment(request: Request) -> dict[str, str]:
     }
 
 
-def listed(request: Request, user: pwd.struct_passwd) -> dict[str, Any]:
+def listed(request: Request, folder: Folder, user: pwd.struct_passwd) -> dict[str, Any]:
     """What the source has: ``{"files": {name: [size, sha256, git sha1]}, "revision"}``; raises WeightsError."""
     if request.spec["kind"] == "host_path":
         files = host.read_source(request.spec["path"])
@@ -202,17 +272,16 @@ def listed(request: Request, user: pwd.struct_passwd) -> dict[str, Any]:
         given = {name: [size, sha256, None] for name, (size, sha256) in request.spec["record"].items()}
         _judge(request, given)
         return {"files": given, "revision": None}
-    path = os.path.join(request.folder, "list.json")
-    _write(path, {**request.spec, "token_on_stdin": True})
+    _files.replace(folder.path / "list.json", json.dumps({**request.spec, "token_on_stdin": True}).encode(), 0o644)
     rights: dict[str, Any] = {}
     if os.geteuid() == 0:
         rights = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
     try:
         done = subprocess.run(
-            [_python(request), "-m", "fetching.program", "list", path],
-            cwd=request.folder,
+            _program(request, folder, "list", "list.json"),
+            cwd=folder.path,
             input=f"{request.token}\n",
-            env=_environment(request),
+            env=_environment(request, folder),
             capture_output=True,
             text=True,
             timeout=_LIST_LIMIT_S,
@@ -251,116 +320,44 @@ def _judge(request: Request, files: Mapping[str, list[Any]]) -> None:
             )
 
 
-def resolve(request: Request) -> str:
+def resolve(request: Request, archive: Path | None = None) -> str:
     """Return the commit of the source, or the one with which a download began; empty if the source names none."""
     parent, name = os.path.split(request.directory)
-    for path in sorted(Path(parent).glob(f".{base_of(name)}@*.fetch/job.json")):
-        begun = (_read(str(path)) or {}).get("identity", {})
+    for path in sorted(Path(parent).glob(f".{base_of(name)}@*.fetch")):
+        begun = (Folder(path).given() or {}).get("identity", {})
         if begun.get("repository") == request.identity["repository"] and begun.get("revision"):
             return str(begun["revision"])
     user = _user(request.options["user"])
-    _place(request, user)
-    try:
-        return str(listed(request, user)["revision"] or "")
-    finally:
-        shutil.rmtree(request.folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)
+        folder = Folder(Path(place, "asked"))
+        folder.prepare(archive or own_archive())
+        os.chown(folder.out, user.pw_uid, user.pw_gid)
+        return str(listed(request, folder, user)["revision"] or "")
 
 
-def _launch(request: Request, user: pwd.struct_passwd) -> None:
-    name = os.path.basename(request.directory)
-    credential = ""
-    if request.token:
-        os.makedirs(_TOKENS, mode=0o700, exist_ok=True)
-        credential = os.path.join(_TOKENS, name)
-        with open(os.open(credential, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as stream:
-            stream.write(request.token)
-    try:
-        _SYSTEMD.start(task(request, user.pw_name, credential))
-    finally:
-        if credential:
-            os.unlink(credential)  # systemd has read it
-
-
-def task(request: Request, user: str, credential: str) -> _transient.Task:
-    """Return the unit of a download: it has no rights but its user's. `credential` is the token's file, or empty."""
-    parent, name = os.path.split(request.directory)
-    properties = {
-        "CapabilityBoundingSet": "",
-        "ProtectHome": "read-only",
-        "PrivateDevices": "yes",
-        "RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX",
-    }
-    if credential:
-        properties["LoadCredential"] = f"token:{credential}"
-    return _transient.Task(
-        unit=unit_of(request.directory),
-        description="Download of a model",
-        argv=(_python(request), "-m", "fetching.program", "fetch", os.path.join(request.folder, "job.json")),
-        limit_s=request.options["limit_s"],
-        directory=request.folder,
-        log=os.path.join(request.folder, "log"),
-        user=user,
-        writable=(os.path.join(parent, f".{name}.incoming"), os.path.join(request.folder, "out")),
-        environment=_environment(request),
-        properties=properties,
-    )
-
-
-def look(directory: str) -> dict[str, Any]:
-    """``{"state": "running" | "done" | "failed" | "ended" | "absent", "progress", "message"}``. What somebody ended is
-    not failed."""
-    folder = _folder(directory)
-    seen = _SYSTEMD.state(unit_of(directory))
-    progress = _read(os.path.join(folder, "out", "progress.json"))
-    if seen.running:
-        return {"state": "running", "progress": progress, "message": ""}
-    said = _read(os.path.join(folder, "out", "result.json"))
-    if said is not None and "digests" in said:
-        return {"state": "done", "progress": progress, "message": ""}
-    _SYSTEMD.forget(unit_of(directory))
-    if said is not None:
-        wrong = {"wrong": said["wrong"]} if "wrong" in said else {}
-        return {"state": "failed", "progress": progress, "message": str(said["error"]), **wrong}
-    if not os.path.exists(os.path.join(folder, "job.json")):
-        return {"state": "absent", "progress": None, "message": "the download vanished"}
-    if seen.result == "timeout":
-        message = "the download took longer than model_weights_timeout. What came is kept: run again"
-        return {"state": "failed", "progress": progress, "message": message}
-    memory = "the kernel ended it for memory" if seen.result == "oom-kill" else ""
-    why = memory or _tail(os.path.join(folder, "log")) or "somebody ended it, or the host restarted"
-    return {"state": "ended", "progress": progress, "message": f"the download was ended: {why}"}
-
-
-def finish(directory: str) -> dict[str, Any]:
-    """Put the fetched files in the place of the model; return their number and size."""
-    folder = _folder(directory)
-    job, said = _read(os.path.join(folder, "job.json")), _read(os.path.join(folder, "out", "result.json"))
-    if job is None or said is None:
-        raise WeightsError(f"{folder} holds no finished download: run again")
-    digests = said["digests"]
+def _finish(directory: str, given: Mapping[str, Any], digests: Mapping[str, Any]) -> dict[str, Any]:
     wanted = {
         name: Wanted(size, mtime_ns, sha256 or digests.get(name, [None])[0])
-        for name, (size, mtime_ns, sha256) in job["wanted"].items()
+        for name, (size, mtime_ns, sha256) in given["wanted"].items()
     }
-    for name, digest in (job.get("sha256") or {}).items():
+    for name, digest in (given.get("sha256") or {}).items():
         has = wanted[name].sha256 if name in wanted else None
         if digest and has != digest:
             if name in digests:
-                os.unlink(os.path.join(job["folder"], name))
+                os.unlink(os.path.join(given["folder"], name))
             raise WeightsError(f"{name} came with sha256 {has}, and the profile wants {digest}: it is not used")
     verified: Manifest = {
         name: Entry(wanted[name].size, sha256, mtime_ns, wanted[name].mtime_ns)
         for name, (sha256, mtime_ns) in digests.items()
     }
-    host.commit(directory, wanted, job["identity"], verified)
-    shutil.rmtree(folder, ignore_errors=True)
-    wrong = {"wrong": said["wrong"]} if "wrong" in said else {}
-    return {"files": len(wanted), "size": sum(want.size for want in wanted.values()), "brought": len(digests), **wrong}
+    host.commit(directory, wanted, given["identity"], verified)
+    return {"files": len(wanted), "size": sum(want.size for want in wanted.values()), "brought": len(digests)}
 
 
 def running(directory: str) -> bool:
     """Return whether a download of the model is under way."""
-    return _SYSTEMD.state(unit_of(directory)).running
+    return Job.systemd.state(unit_of(directory)).running
 
 
 def standing(directory: str) -> dict[str, Any]:
@@ -369,26 +366,3 @@ def standing(directory: str) -> dict[str, Any]:
     for folder, _folders, files in os.walk(host.beside(directory, "incoming")):
         begun += sum(os.stat(os.path.join(folder, name)).st_blocks * 512 for name in files)
     return {"running": running(directory), "begun": begun}
-
-
-def _tail(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return " / ".join(
-                line.strip()[:200] for line in stream.read()[-4000:].splitlines()[-_TAIL:] if line.strip()
-            )
-    except OSError:
-        return ""
-
-
-def _read(path: str) -> dict[str, Any] | None:
-    """Return the mapping in a file, which the user of the download may have written."""
-    try:
-        data = json.loads(foreign(PurePosixPath(path)))
-    except (OSError, ValueError):
-        return None
-    return data if isinstance(data, dict) else None
-
-
-def _write(path: str, data: Mapping[str, Any]) -> None:
-    _files.replace(Path(path), json.dumps(data).encode(), 0o644)

@@ -13,9 +13,9 @@ an absolute path
 prepare: ``{"models": {NAME: FILES}, "uploader": uid, "full": bool}``
 -> ``{"models": {NAME: {"folder": path, "files": [...]}}}``
 commit: ``{"name": NAME, "wanted": FILES, "source": {...}}`` -> ``{}``
-begin, resolve: ``{"name": NAME, "spec": {...}, "source": {...}, "options": {...}, "program": {file: text}}``, a token
-look, finish: ``{"name": NAME}``; what these four answer stands in job.py
-begin and resolve answer ``{"wait_s", "said", "advice"}`` if the source wants to be asked again later
+start, resolve: ``{"name": NAME, "spec": {...}, "source": {...}, "options": {...}}``, a token of the hub
+look, acknowledge: ``{"name": NAME}``; what these four answer stands in job.py; ``play`` tells a play's calls
+start and resolve answer ``{"wait_s", "said", "advice"}`` if the source wants to be asked again later
 serve: ``{"models": {name in the address: NAME}, "address", "port", "allowed": [address], "limit_s"}`` -> ``{}``
 close: ``{}`` -> ``{}``
 remove: ``{"wanted": [NAME or pattern]}`` -> see unneeded.remove
@@ -115,18 +115,18 @@ def answer(directory: str, request: Mapping[str, Any] | None, write: bool, token
     if request["step"] == "commit":
         host.commit(_below(directory, request["name"]), unpack(request["wanted"]), request["source"])
         return {}
-    if request["step"] in ("begin", "resolve"):
-        path = _below(directory, request["name"])
-        told = (request["spec"], request["source"], request["options"], request["program"], token)
-        asked = job.Request(path, *told, used=slots.used(directory).get(request["name"], ""))
+    path, play = _below(directory, request["name"]), {"token": request.get("play", "")}
+    if request["step"] in ("look", "acknowledge"):
+        return job.Download(play, path).answer(request["step"])
+    if request["step"] in ("start", "resolve"):
+        used = slots.used(directory).get(request["name"], "")
+        asked = job.Request(path, request["spec"], request["source"], request["options"], token, used)
         try:
-            return job.begin(asked) if request["step"] == "begin" else {"revision": job.resolve(asked)}
+            if request["step"] == "start":
+                return job.Download(play, path, asked).answer("start")
+            return {"revision": job.resolve(asked)}
         except job.Later as later:
             return {"wait_s": later.wait_s, "said": later.said, "advice": later.advice}
-    if request["step"] == "look":
-        return job.look(_below(directory, request["name"]))
-    if request["step"] == "finish":
-        return job.finish(_below(directory, request["name"]))
     raise WeightsError(f"the step {request['step']!r} is not known: the collection's files are not of one version")
 
 

@@ -37,9 +37,10 @@ class WorkError(Exception):
 
 @dataclass(frozen=True)
 class Folder:
-    """The files of one piece of work."""
+    """The files of one piece of work. locks: where its lock is, if not beside it."""
 
     path: Path
+    locks: Path | None = None
 
     @property
     def out(self) -> Path:
@@ -48,17 +49,18 @@ class Folder:
 
     def alone(self) -> AbstractContextManager[None]:
         """Hold the folder against other calls, for example from the look that finds no work until the unit runs."""
-        make_directory(PurePosixPath(self.path.parent))
-        return hold(self.path.with_name(f".{self.path.name}.lock"), LOCK_LIMIT_S, WorkError)
+        place = self.locks or self.path.parent
+        make_directory(PurePosixPath(place))
+        return hold(place / f".{self.path.name}.lock", LOCK_LIMIT_S, WorkError)
 
     def given(self) -> dict[str, Any] | None:
-        return self._read(self.path / "given.json")
+        return self.read(self.path / "given.json")
 
     def seen(self) -> dict[str, Any] | None:
-        return self._read(self.out / "seen.json")
+        return self.read(self.out / "seen.json")
 
     def result(self) -> dict[str, Any] | None:
-        return self._read(self.path / "result.json")
+        return self.read(self.path / "result.json")
 
     def save_seen(self, seen: Mapping[str, Any]) -> None:
         _write(self.out / "seen.json", seen)
@@ -103,7 +105,8 @@ class Folder:
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def _read(self, path: Path) -> dict[str, Any] | None:
+    def read(self, path: Path) -> dict[str, Any] | None:
+        """Return what a file has, which another user may have written; None if it is not there."""
         try:
             return _mapping(path)
         except FileNotFoundError:

@@ -18,7 +18,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -236,21 +236,21 @@ def listing(source: Any, attempts: int) -> dict[str, Any]:
     raise Fault("nothing was tried: attempts must be 1 or more")
 
 
-def main() -> int:
-    with open(sys.argv[2], encoding="utf-8") as stream:
+def main(words: Sequence[str]) -> int:
+    with open(words[1], encoding="utf-8") as stream:
         spec = json.load(stream)
     os.umask(0o022)
     answer: dict[str, Any]
     source: Source | None = None
+    asked = words[0] == "list"
     try:
         source = SOURCES[spec["kind"]](spec, read_token(spec))
-        asked = sys.argv[1] == "list"
         answer = listing(source, spec["attempts"]) if asked else {"digests": Job(spec, source).run()}
     except Fault as error:
         answer = {"error": str(error)}
     if source is not None and source.wrong:
         answer["wrong"] = source.wrong
-    if sys.argv[1] == "list":
+    if asked:
         sys.stdout.write(json.dumps(answer) + "\n")
     else:
         write(os.path.join(spec["out"], "result.json"), answer)
@@ -258,4 +258,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

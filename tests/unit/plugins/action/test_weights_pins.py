@@ -45,12 +45,10 @@ class Host(b70_weights.ActionModule):
             state = "complete" if right else "differs" if self.recorded else "missing"
             found = {"state": state, "reason": "", "files": 5, "size": 9, "adopted": False, "unknown": []}
             return {"models": {"m": {**found, "revision": self.recorded}}}
-        if request["step"] == "begin":
+        if request["step"] == "start":
             self.fetched.append(request["spec"].get("revision") or request["spec"]["expect"]["revision"])
-            return {"left": 5, "bytes": 9, "joined": False}
-        if request["step"] == "look":
-            return {"state": "done"}
-        return {"files": 5, "size": 9, "brought": 5}
+            return {"state": "running", "left": 5, "bytes": 9, "joined": False, "progress": None}
+        return {"state": "ended", "files": 5, "size": 9, "brought": 5}
 
     def bring(self, **source: Any) -> dict[str, Any]:
         models = {"m": {"hub": "o/n", **source}}
@@ -189,7 +187,7 @@ def test_a_source_is_asked_again_when_it_wants_to_be_and_in_the_end_given_up(
     answer = host._ask
 
     def limited(request: dict[str, Any]) -> dict[str, Any]:
-        if request["step"] in ("begin", "resolve") and limits:
+        if request["step"] in ("start", "resolve") and limits:
             return {"wait_s": limits.pop(0), "said": "the hub limits requests", "advice": "give a token"}
         return answer(request)
 

@@ -91,26 +91,27 @@ class Host(b70_weights.ActionModule):
             assert request["address"] == fleet.addresses[host]
             assert request["allowed"] == sorted(fleet.addresses.values())
             return {"url": "http://not.asked/for"}
-        if request["step"] == "begin":
+        if request["step"] == "start":
             self._taking = request["spec"]
             for peer in self._taking.get("peers", ()):
                 assert peer["url"] == f"http://{fleet.addresses[peer['host']]}:18090/m"
             if self._taking["kind"] == "hub" and not fleet.hub:
                 raise WeightsError("the hub sends nothing")
-            return {"left": 1, "bytes": 9, "joined": False}
+            return {"state": "running", "left": 1, "bytes": 9, "joined": False, "progress": None}
         if request["step"] == "look":
+            wrong: dict[str, Any] = {}
             if self._taking["kind"] == "peers":
                 if fleet.ended.get(host):
                     fleet.ended[host] -= 1
-                    return {"state": "ended", "message": "the download was ended", "progress": None}
+                    return {"state": "ended", "error": "the download was ended", "broke_off": True}
                 givers = [peer["host"] for peer in self._taking["peers"]]
                 wrong = {"wrong": {giver: "f is wrong" for giver in givers if giver in fleet.rotten}}
                 if set(givers) <= fleet.rotten:
-                    return {"state": "failed", "message": "no host is left", "progress": None, **wrong}
-            return {"state": "done", "progress": None}
-        assert request["step"] == "finish"
-        fleet.having.add(host)
-        return {"files": 1, "size": 9, "brought": 1}
+                    return {"state": "ended", "error": "no host is left", "broke_off": False, **wrong}
+            fleet.having.add(host)
+            return {"state": "ended", "files": 1, "size": 9, "brought": 1, **wrong}
+        assert request["step"] == "acknowledge"
+        return {}
 
 
 @pytest.fixture(autouse=True)
@@ -233,7 +234,7 @@ def test_the_token_goes_only_to_a_host_that_asks_the_hub(monkeypatch: pytest.Mon
         return {}
 
     monkeypatch.setattr(host, "_execute_module", execute)
-    for request in ({"step": "begin", "spec": {"kind": "hub"}}, {"step": "begin", "spec": {"kind": "peers"}}):
+    for request in ({"step": "start", "spec": {"kind": "hub"}}, {"step": "start", "spec": {"kind": "peers"}}):
         b70_weights.ActionModule._ask(host, request)
     b70_weights.ActionModule._ask(host, {"step": "serve"})
     assert sent == ["secret", "", ""]

@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _switch_job
 from ansible_collections.arcpro.b70.plugins.module_utils._switch_job import JobError, job_of, main
+from unit.plugins.module_utils._work.units import packed
 
 PARAMS = {"slot": "main", "switch_id": "20260607T090844Z-1a2b3c", "reason": "why"}
 
@@ -135,17 +135,9 @@ def test_a_fault_of_the_program_is_a_result_too(params: dict[str, Any], archive:
 
 def test_the_archive_of_the_module_is_a_whole_program(params: dict[str, Any], tmp_path: Path) -> None:
     """What Ansible packs is imported from the archive by the very command that the unit runs."""
-    root = Path(_switch_job.__file__).resolve().parents[1]
-    inside = "ansible_collections/arcpro/b70/plugins/module_utils"
     archive = tmp_path / "module.zip"
-    with zipfile.ZipFile(archive, "w") as file:
-        utils = root / "module_utils"
-        names = ("_environment", "_slot_module", "_slot_planned", "_switch_job", "_transient")
-        flat = [utils / f"{name}.py" for name in names]
-        for path in [*flat, *(utils / "_slot").rglob("*.py")]:
-            file.write(path, f"{inside}/{path.relative_to(utils)}")
-        for parent in ("", "/arcpro", "/arcpro/b70", "/arcpro/b70/plugins", "/arcpro/b70/plugins/module_utils"):
-            file.writestr(f"ansible_collections{parent}/__init__.py", "")
+    names = ("_environment", "_slot_module", "_slot_planned", "_switch_job", "_transient")
+    packed(archive, *(f"{name}.py" for name in names), "_slot/**/*.py")
     systemd = Systemd()
     job = job_of({**params, "switch_id": "x"}, systemd)
     job.start({**params, "switch_id": "x"}, archive)

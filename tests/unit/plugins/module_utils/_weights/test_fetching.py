@@ -32,6 +32,8 @@ PACKAGE = Path(fetching.__file__).parent
 BIG = 3_000_000
 # The program itself, without the pauses before it tries again.
 PROGRAM = """
+import sys
+
 from fetching import program
 program.PAUSE_S = 0.1
 waits = program.pause
@@ -40,7 +42,7 @@ def pause(over, seconds):
         print(f"waits {round(seconds)} s")
     waits(over, min(seconds, 0.1))
 program.pause = pause
-raise SystemExit(program.main())
+raise SystemExit(program.main(sys.argv[1:]))
 """
 TOKEN = "hf_secret_of_the_test"
 

@@ -82,7 +82,7 @@ class Machine(b70_weights.ActionModule):
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         if request["step"] == "resolve":
             return {"revision": B}
-        if request["step"] == "begin":
+        if request["step"] == "start":
             self._begun = request
             used = unneeded.Slots(**self._slots).used(str(self.models)).get(request["name"], "")
             files = {
@@ -90,17 +90,17 @@ class Machine(b70_weights.ActionModule):
                 for name, data in upstream(request["source"]["revision"]).items()
             }
             self._staging, self._left = host.prepare(str(self.models / request["name"]), files, UID, used=used)
-            return {"left": len(self._left), "bytes": 0, "joined": False}
+            return {"state": "running", "left": len(self._left), "bytes": 0, "joined": False, "progress": None}
+        if request["step"] == "acknowledge":
+            return {}
         if request["step"] == "look":
-            return {"state": "done"}
-        if request["step"] == "finish":
             content = upstream(self._begun["source"]["revision"])
             for name in self._left:
                 Path(self._staging, name).write_bytes(content[name])
             self.came += self._left
             wanted = {name: Wanted(len(data), 0, digest(data)) for name, data in content.items()}
             host.commit(str(self.models / request["name"]), wanted, self._begun["source"])
-            return {"files": len(wanted), "size": 0, "brought": len(self._left)}
+            return {"state": "ended", "files": len(wanted), "size": 0, "brought": len(self._left)}
         return service.answer(str(self.models), {**request, "slots": self._slots}, write=not self._task.check_mode)
 
     def bring(self, models: dict[str, Any], lenient: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -4,16 +4,21 @@
 from __future__ import annotations
 
 import getpass
+import hashlib
 import json
-import os
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._weights import job, service, sources
+from ansible_collections.arcpro.b70.plugins.module_utils._weights import host, job, service, sources
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import NO_TIME, WeightsError
+from ansible_collections.arcpro.b70.plugins.module_utils._work import protocol
+from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import Folder, WorkError
+from unit.plugins.module_utils._work.units import Systemd, packed, program
 
 COMMIT = "a" * 40
 OPTIONS: dict[str, Any] = {
@@ -79,51 +84,94 @@ def test_a_file_without_sha256_is_never_kept_for_having_the_same_size():
     assert wanted["config.json"].mtime_ns == NO_TIME
 
 
-def test_the_unit_has_no_rights_and_the_token_is_a_credential():
-    options = {"limit_s": 60, "environment": {"https_proxy": "http://me:hidden@proxy:3128"}}
-    request = job.Request("/d/m", {"kind": "url", "stall_s": 60}, {}, options, {})
-    argv = job.task(request, "b70", "/t").run_argv()
-    assert "hidden" not in " ".join(argv)
-    assert job.task(request, "b70", "/t").environment["https_proxy"] == "http://me:hidden@proxy:3128"
-    assert "--unit=b70-weights-m.service" in argv
-    assert "--property=LoadCredential=token:/t" in argv
-    assert "--property=CapabilityBoundingSet=" in argv
-    assert "--property=ReadWritePaths=/d/.m.incoming /d/.m.fetch/out" in argv
-    assert {"--property=User=b70", "--property=StandardError=append:/d/.m.fetch/log"} < set(argv)
-    assert argv[-4:] == ("-m", "fetching.program", "fetch", "/d/.m.fetch/job.json")
-    assert not [word for word in job.task(request, "b70", "").run_argv() if "Credential" in word]
+LISTED = {"files": {"config.json": [2, None, "b" * 40]}, "revision": COMMIT}
+
+
+@pytest.fixture
+def download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., job.Download]:
+    monkeypatch.setattr(job, "_LOCKS", tmp_path / "locks")
+    monkeypatch.setattr(job, "listed", lambda *_asked: LISTED)
+    monkeypatch.setattr(job.Download, "systemd", Systemd())
+
+    def begun(play: str, **spec: Any) -> job.Download:
+        user = getpass.getuser()
+        options = {"limit_s": 60, "workers": 2, "user": user, "environment": {"https_proxy": "http://me:hidden@p:3128"}}
+        identity = {"kind": "hub", "repository": "a/b", "revision": COMMIT, "include": [], "exclude": []}
+        asked = job.Request(str(tmp_path / "m"), {"kind": "url", "stall_s": 60, **spec}, identity, options, "hf_token")
+        one = job.Download({"token": play}, asked.directory, asked)
+        one.start(program(tmp_path))
+        return one
+
+    return begun
+
+
+def test_the_unit_has_no_rights_and_the_token_is_a_credential(download: Callable[..., job.Download], tmp_path: Path):
+    one = download("1")
+    (task,) = one.systemd.started  # type: ignore[attr-defined]
+    argv = task.run_argv()
+    assert not [word for word in argv if "hidden" in word or "hf_token" in word]
+    assert task.environment["https_proxy"] == "http://me:hidden@p:3128"
+    assert {
+        "--unit=b70-weights-m.service",
+        f"--property=LoadCredential=token:{tmp_path}/locks/m",
+        "--property=CapabilityBoundingSet=",
+        f"--property=ReadWritePaths={tmp_path}/.m.incoming {tmp_path}/.m.fetch/out",
+        f"--property=StandardError=append:{tmp_path}/.m.fetch/log",
+    } < set(argv)
+    assert argv[-3:] == (f"{tmp_path}/.m.fetch/program.zip", "fetch", "given.json")
+    # Systemd has read it, and nothing is left beside the models.
+    assert [path.name for path in (tmp_path / "locks").iterdir()] == ["..m.fetch.lock"]
+
+
+def test_the_program_runs_from_the_archive_of_the_module(tmp_path: Path):
+    folder = Folder(tmp_path)
+    packed(tmp_path / "program.zip", "_weights/__init__.py", "_weights/fetching/*.py")
+    (tmp_path / "list.json").write_text(json.dumps({"kind": "nothing"}))
+    request = job.Request("/d/m", {"kind": "url"}, {}, {})
+    command = job._program(request, folder, "list", "list.json")
+    done = subprocess.run([command[0], "-I", *command[1:]], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "KeyError: 'nothing'" in done.stderr, done.stderr  # which is no source of the program
+
+
+def test_a_download_is_joined_whoever_gives_the_files_and_another_one_is_left_alone(
+    download: Callable[..., job.Download],
+):
+    download("1", endpoint="https://hub")
+    assert download("2", endpoint="https://hub", peers=[{"host": "b70-02"}]).answer("look")["left"] == 1
+    with pytest.raises(WorkError, match="another download is under way, with another endpoint: run this again"):
+        download("3", endpoint="https://mirror")
+
+
+def test_what_was_fetched_takes_its_place_once_and_the_folder_goes(
+    download: Callable[..., job.Download], monkeypatch: pytest.MonkeyPatch
+):
+    one, put = download("1"), []
+    monkeypatch.setattr(host, "commit", lambda directory, *_files: put.append(directory))
+    digests = {"config.json": [hashlib.sha256(b"{}").hexdigest(), 0]}
+    (one.folder.out / "result.json").write_text(json.dumps({"digests": digests, "wrong": {"b70-03": "f is wrong"}}))
+    one.systemd.end()  # type: ignore[attr-defined]
+    brought = {"state": "ended", "files": 1, "size": 2, "brought": 1, "wrong": {"b70-03": "f is wrong"}}
+    assert [job.Download({"token": ""}, one.directory).answer("look") for _lost in range(2)] == [brought] * 2
+    assert put == [one.directory]
+    one.answer("acknowledge")
+    assert (one.answer("look"), one.folder.path.exists()) == ({"state": "none"}, False)
 
 
 @pytest.mark.parametrize(
-    ("result", "state", "says"),
+    ("result", "broke_off", "says"),
     [
-        ("signal", "ended", "the download was ended: somebody ended it, or the host restarted"),
-        ("oom-kill", "ended", "the download was ended: the kernel ended it for memory"),
-        ("timeout", "failed", "the download took longer than model_weights_timeout. What came is kept: run again"),
+        ("signal", True, "the download broke off: its process was killed, or the host restarted"),
+        ("oom-kill", True, "the download broke off: the kernel ended it for memory"),
+        ("timeout", False, "the download broke off: it took longer than its limit"),
     ],
 )
 def test_a_download_that_somebody_ended_is_told_from_one_that_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, result: str, state: str, says: str
+    download: Callable[..., job.Download], result: str, broke_off: bool, says: str
 ):
-    unit = SimpleNamespace(running=False, result=result)
-    monkeypatch.setattr(job, "_SYSTEMD", SimpleNamespace(state=lambda _unit: unit, forget=lambda _unit: None))
-    assert job.look(str(tmp_path / "m"))["state"] == "absent"
-    (tmp_path / ".m.fetch").mkdir()
-    (tmp_path / ".m.fetch/job.json").write_text("{}")
-    found = job.look(str(tmp_path / "m"))
-    assert (found["state"], found["message"]) == (state, says)
-
-
-def test_what_the_downloads_user_puts_in_the_way_of_a_result_does_no_harm(tmp_path):
-    victim, result = tmp_path / "victim", tmp_path / "result.json"
-    victim.write_text("kept")
-    for name in ("result.json", "result.json.new"):
-        (tmp_path / name).symlink_to(victim)
-    assert job._read(str(result)) is None
-    job._write(str(result), {"digests": {}})
-    assert (victim.read_text(), job._read(str(result))) == ("kept", {"digests": {}})
-    os.mkfifo(tmp_path / "progress.json")
-    assert job._read(str(tmp_path / "progress.json")) is None
+    one = download("1")
+    one.systemd.end(result)  # type: ignore[attr-defined]
+    assert one.answer("look") == {"state": "ended", "error": says, "broke_off": broke_off}
+    assert download("2").answer("look")["state"] == "running"
 
 
 def test_a_source_that_wants_to_be_asked_later_is_the_callers_to_wait_for(
@@ -131,25 +179,23 @@ def test_a_source_that_wants_to_be_asked_later_is_the_callers_to_wait_for(
 ):
     said = {"wait_s": 58, "error": "hub limits the requests", "advice": "run again later"}
     monkeypatch.setattr("subprocess.run", lambda *_words, **_more: SimpleNamespace(stdout=json.dumps(said)))
-    monkeypatch.setattr(job, "_SYSTEMD", SimpleNamespace(state=lambda _unit: SimpleNamespace(running=False)))
+    monkeypatch.setattr(job.Download, "systemd", Systemd())
+    monkeypatch.setattr(job, "_LOCKS", tmp_path / "locks")
+    for module in (job, protocol):
+        monkeypatch.setattr(module, "own_archive", lambda: program(tmp_path))
     spec = sources.specification("m", {"url": "http://mirror/m"}, OPTIONS)
     options = {"user": getpass.getuser(), "environment": {}, "hub_python": "/python", "workers": 1, "limit_s": 1}
-    request = {
-        "name": "m",
-        "spec": spec,
-        "source": {"kind": "hub", "repository": "a/b"},
-        "options": options,
-        "program": {},
-    }
-    for step in ("begin", "resolve"):
+    request = {"name": "m", "spec": spec, "source": {"kind": "hub", "repository": "a/b"}, "options": options}
+    for step in ("start", "resolve"):
         answer = service.answer(str(tmp_path), {"step": step, **request}, write=True)
         assert answer == {"wait_s": 58.0, "said": "hub limits the requests", "advice": "run again later"}
+    assert not list(tmp_path.glob(".m.*"))
 
 
 def test_a_listing_that_lacks_the_file_that_a_profile_loads_is_refused():
     files = {"mmproj-F16.gguf": [5, "a", None]}
     identity = {"kind": "hub", "include": ["m-Q4.gguf", "mmproj-F16.gguf"]}
-    request = job.Request("/d/m", {"repository": "a/b"}, identity, {}, {})
+    request = job.Request("/d/m", {"repository": "a/b"}, identity, {})
     with pytest.raises(WeightsError, match=r"a/b is no complete model, it lacks: m-Q4\.gguf"):
         job._judge(request, files)
     job._judge(request, {**files, "m-Q4.gguf": [5, "a", None]})

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +51,13 @@ def program(folder: Path) -> Path:
     path = folder / "module.zip"
     path.write_bytes(b"program")
     return path
+
+
+def packed(archive: Path, *names: str) -> None:
+    """Make an archive as Ansible does, of the files of module_utils that these patterns name."""
+    utils = Path(__file__).resolve().parents[5] / "plugins/module_utils"
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in [found for name in names for found in utils.glob(name)]:
+            file.write(path, f"ansible_collections/arcpro/b70/plugins/module_utils/{path.relative_to(utils)}")
+        for parent in ("", "/arcpro", "/arcpro/b70", "/arcpro/b70/plugins", "/arcpro/b70/plugins/module_utils"):
+            file.writestr(f"ansible_collections{parent}/__init__.py", "")
