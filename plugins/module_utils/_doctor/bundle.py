@@ -18,13 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from .._slot.words.redact import SHORTEST_KNOWN, Redactor, known_secrets
 from .checks.cards import DEBUG, PCI, xpu_smi
 from .checks.machine import LIST_BOOTS, kernel_log
 from .checks.product import UNITS
 from .checks.runtime import CLINFO, XPU_SMI, sycl_ls
 from .checks.stack import inside_of
 from .model import Answers, Command, Look, Output, Probe, Read, Site
-from .redact import SHORTEST_KNOWN, Redactor, known_secrets
 
 MOST_FILES = 40
 # What a report on a pair of kernel and firmware, a BAR or copies between cards needs.

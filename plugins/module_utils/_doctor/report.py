@@ -10,8 +10,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from .._slot.words.redact import Redactor
 from . import bundle, examine, host, registry, show
-from .redact import Redactor
 
 
 def make(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,11 +19,12 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 
 from .._slot.host.files import regular
+from .._slot.words.redact import clean
 
 LOOK_S = 2.0
 _TAIL = 4000
+_SPARE = 200
 _ALL = 2**20  # of the output of a program that failed: its cause may be far from the end
-_HIDDEN = "[hidden]"
 
 
 class OverLimit(Exception):
@@ -127,20 +128,12 @@ class Program:
 
     def _output(self, log: IO[bytes], most: int) -> str:
         """Return the end of the output, without secrets."""
-        forms = {
-            form.encode()
-            for secret in self.secrets
-            if secret
-            for form in (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1])
-        }
         # Read this much more, so that no rest of a secret is left where the output is cut.
-        spare = max((len(form) for form in forms), default=0)
+        spare = _SPARE + 4 * max(map(len, self.secrets), default=0)
         # pread leaves the file's offset alone, at which the program writes.
         start = max(0, os.fstat(log.fileno()).st_size - most - spare)
         found = os.pread(log.fileno(), most + spare, start)
-        for form in sorted(forms, key=len, reverse=True):
-            found = found.replace(form, _HIDDEN.encode())
-        return found[spare if start else 0 :].decode(errors="replace")
+        return clean(found.decode(errors="replace"), self.secrets)[spare if start else 0 :]
 
     def report(self, name: str) -> dict[str, Any]:
         """Return the JSON object in a file that the program wrote."""

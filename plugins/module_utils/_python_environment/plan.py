@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from .._slot.words.redact import clean
+
 # Variables that name sources of packages. They must not apply to a step that may come from only one URL.
 NAMES_SOURCES = frozenset(
     "UV_CONFIG_FILE UV_DEFAULT_INDEX UV_EXTRA_INDEX_URL UV_FIND_LINKS UV_INDEX UV_INDEX_STRATEGY UV_INDEX_URL "
@@ -22,7 +24,6 @@ NAMES_SOURCES = frozenset(
 )
 _TOKEN = re.compile(r"[A-Za-z0-9][^\s;\\]*")
 _TELLING = re.compile(r"Failed to|mismatch|Because")
-_CREDENTIALS = re.compile(r"(?<=//)[^/@\s]+@")
 _FETCH = re.compile(r"Failed to (?:fetch|download)[^\n]*?(https?://[^\s`')]+|file://[^\s`')]+)")
 
 
@@ -278,8 +279,8 @@ def key_of(one: Resolved, step: Step) -> str:
 
 
 def public(text: str) -> str:
-    """A text without credentials in its URLs."""
-    return _CREDENTIALS.sub("***@", text)
+    """Return a text without the credentials in its URLs."""
+    return clean(text)
 
 
 def unreachable(said: str) -> list[str]:

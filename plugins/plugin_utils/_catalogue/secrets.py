@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.redact import clean, is_secret_name
+
 _HUB = "the role variable model_weights_hub_token"
 _CLIENTS = "the role variable frontdoor_api_keys: the engine listens on loopback only"
 _BELONGS = {
@@ -19,13 +21,7 @@ _BELONGS = {
     "LLAMA_API_KEY": _CLIENTS,
     "OPENAI_API_KEY": _CLIENTS,
 }
-_NAMES = re.compile(
-    r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|(?:ACCESS|PRIVATE|SECRET)_KEY)(?:_ID)?$"
-)
 _SWITCH = re.compile(r"(?:[01]|true|false|yes|no|on|off)?", re.IGNORECASE)
-_VALUES = re.compile(
-    r"\bhf_[A-Za-z0-9]{16,}|\bsk-[A-Za-z0-9_-]{16,}|\bgh[pousr]_[A-Za-z0-9]{16,}|://[^/\s:@]+:[^/\s@]+@"
-)
 
 
 def place_of(name: str, value: object) -> str:
@@ -33,5 +29,5 @@ def place_of(name: str, value: object) -> str:
     if name in _BELONGS:
         return _BELONGS[name]
     text = str(value)
-    named = _NAMES.search(name) is not None and not _SWITCH.fullmatch(text) and not text.startswith("/")
-    return "no variable of an engine: none of the engines here needs it" if named or _VALUES.search(text) else ""
+    named = is_secret_name(name) and not _SWITCH.fullmatch(text) and not text.startswith("/")
+    return "no variable of an engine: none of the engines here needs it" if named or clean(text) != text else ""

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ..words.logline import last_part
+from ..words.redact import clean
 from ..words.types import HostFault, UnitState
 
 _PROPERTIES = (
@@ -304,7 +305,8 @@ class Systemd:
                 *("_UID=0", f"MESSAGE_ID={_COREDUMP}", f"COREDUMP_UNIT={unit.name}"),
             ]
         fields = "--output-fields=MESSAGE,_LINE_BREAK,_PID,COREDUMP_PID"
-        return telling(whole_lines(_journal(lines, "--output=export", fields, *match)))[-lines:]
+        # An engine prints its arguments, keys among them. What is read here goes into errors, records and reports.
+        return telling(clean(whole_lines(_journal(lines, "--output=export", fields, *match))))[-lines:]
 
     def kernel_log(self, lines: int) -> tuple[str, ...]:
         text = _journal(lines, "--output=short-iso", "--dmesg").decode("utf-8", "replace")

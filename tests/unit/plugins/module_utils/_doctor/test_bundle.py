@@ -16,7 +16,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._doctor import bundle, 
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.checks import machine
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.host import HostEffects
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import Answers, Command, Look, Output, Read
-from ansible_collections.arcpro.b70.plugins.module_utils._doctor.redact import Redactor
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.redact import Redactor
 from unit.plugins.module_utils._doctor.hosts import SETTINGS, SHIPPED, FakeEffects, captured, out, profile, site
 
 NOBODY = Redactor.of([], [])

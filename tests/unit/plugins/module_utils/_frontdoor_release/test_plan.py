@@ -200,4 +200,4 @@ def test_the_summary_says_what_would_be_done() -> None:
 
 def test_what_looks_like_a_key_is_not_quoted() -> None:
     lines = [f"digest {DIGEST}", "key b70-" + "k" * 43, "Authorization: Bearer abc.def", "nothing"]
-    assert plan.redacted(lines) == ["digest sha256:…", "key b70-…", "Authorization: Bearer …", "nothing"]
+    assert plan.redacted(lines) == ["digest sha256:<secret>", "key <secret>", "Authorization: <secret>", "nothing"]

@@ -281,17 +281,17 @@ def test_a_failure_says_why_the_questions_were_not_answered_and_no_key(measure: 
 
 @pytest.mark.parametrize("said", ['"$OPENAI_API_KEY"', "\"'Authorization': 'Bearer $OPENAI_API_KEY'\""])
 def test_a_key_that_the_harness_prints_is_in_no_fault(measure: Measure, said: str):
-    with pytest.raises(AccuracyError, match=r"hidden") as raised:
+    with pytest.raises(AccuracyError, match=r"<secret>") as raised:
         measure(f"echo {said}; exit 1")
-    assert "secret" not in str(raised.value)
+    assert "very" not in str(raised.value)
 
 
 def test_the_end_of_a_key_is_hidden_too(measure: Measure, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(program, "_ALL", 20)
-    for after in range(20, 30):
+    for after in range(252, 266, 2):
         with pytest.raises(AccuracyError) as raised:
             measure(f'printf %s "$OPENAI_API_KEY"; printf %0{after}d 0; exit 1')
-        assert "et" not in str(raised.value)
+        assert "et" not in str(raised.value).replace("<secret>", "")
 
 
 def test_what_watches_ends_the_harness(measure: Measure):

@@ -59,14 +59,14 @@ def test_the_cache_comes_first_then_the_usual_places_then_the_vendor():
 @pytest.mark.parametrize("no_index", [False, True])
 def test_passwords_of_addresses_are_neither_in_arguments_nor_in_messages(no_index: bool):
     links, extra = (
-        ("http://u:secret@mirror/a/", "/srv/wheels"),
-        ("https://u:secret@site/simple", "https://other/simple"),
+        ("http://u:hunter2@mirror/a/", "/srv/wheels"),
+        ("https://u:hunter2@site/simple", "https://other/simple"),
     )
     for step in (TORCH, VLLM):
         for one in plan.attempts(step, plan.Sources(links, extra, no_index)):
-            assert "secret" not in " ".join((one.place, *plan.options_of(one)))
+            assert "hunter2" not in " ".join((one.place, *plan.options_of(one)))
     told = plan.attempts(TORCH, plan.Sources(links, extra, no_index))[0].variables
-    assert told["UV_FIND_LINKS"] == "http://u:secret@mirror/a/,/srv/wheels"
+    assert told["UV_FIND_LINKS"] == "http://u:hunter2@mirror/a/,/srv/wheels"
     assert told.get("UV_EXTRA_INDEX_URL") == (None if no_index else " ".join(extra))
 
 
@@ -161,9 +161,12 @@ def test_a_failure_names_each_place_the_address_and_what_to_do():
     assert usual_said.endswith("no version of vllm==0.31.0+xpu, your requirements are unsatisfiable.")
     assert own_said == (
         "https://vendor/whl/xpu: error: Request failed after 3 retries in 5.5s "
-        "cause: Failed to fetch: https://***@vendor/whl/xpu/torch/ cause: Connection refused (os error 111)"
+        "cause: Failed to fetch: https://<secret>:<secret>@vendor/whl/xpu/torch/ "
+        "cause: Connection refused (os error 111)"
     )
-    assert advice.startswith("Let the host reach https://***@vendor/whl/xpu/torch/, set a proxy or a mirror")
+    assert advice.startswith(
+        "Let the host reach https://<secret>:<secret>@vendor/whl/xpu/torch/, set a proxy or a mirror"
+    )
 
 
 def test_a_changed_wheel_is_no_matter_of_reach():

@@ -170,7 +170,7 @@ def test_another_wheel_than_the_pinned_one_is_refused(tmp_path, index):
 
 
 def test_an_unreachable_address_is_named_with_what_to_do(tmp_path):
-    own = "http://someone:secret@127.0.0.1:9/own"
+    own = "http://someone:hunter2@127.0.0.1:9/own"
     with pytest.raises(host.EnvironmentProblem) as caught:
         host.make(place(tmp_path), wanted(step("demo==1.0", "0" * 64, index=own)))
     message = str(caught.value)
@@ -178,7 +178,7 @@ def test_an_unreachable_address_is_named_with_what_to_do(tmp_path):
     assert f"{NOWHERE}/demo/" in message
     assert "127.0.0.1:9/own" in message
     assert "Let the host reach" in message
-    assert "secret" not in message
+    assert "hunter2" not in message
 
 
 def test_what_an_index_lacks_is_said(tmp_path, index):
