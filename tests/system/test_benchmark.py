@@ -68,9 +68,12 @@ def test_both_ways_are_measured_and_each_figure_can_be_computed_again(record: di
     (scenario,) = record["data"]["shapes"]["tiny"]["scenarios"].values()
     for way in ("frontdoor", "engine"):
         figures = scenario[way]["cold"]
-        assert (figures["requests"] + figures["lost"], figures["failed"], figures["short"]) == (4, 0, 0)
+        assert (figures["requests"], figures["failed"], figures["lacking"]) == (4, 0, {})
         again = summary(
-            [RequestRecord(**dict(zip(RECORDED, one, strict=True)), wanted_tokens=32) for one in figures["records"]]
+            [
+                RequestRecord(**dict(zip(RECORDED, one, strict=True)), wanted_tokens=32, wanted_prompt=100)
+                for one in figures["records"]
+            ]
         )
         for name in ("wall_tok_s", "decode_tok_s", "request_decode_tok_s"):
             assert again[name] == pytest.approx(figures[name], rel=0.01)

@@ -135,8 +135,8 @@ class Bench:
 
 
 def side(name: str, figures: dict[str, Any], own: float | None = None) -> Side:
-    if figures["failed"] or figures["short"]:
-        sys.exit(f"{name}: {figures['failed']} requests failed, and {figures['short']} answers are too short")
+    if figures["failed"] or figures["lacking"]:
+        sys.exit(f"{name}: {figures['failed']} requests failed, and answers have {figures['lacking'] or 'all'}")
     return Side(name, figures["wall_tok_s"], figures["ttft_s"]["p50"], figures["wall_s"], own)
 
 

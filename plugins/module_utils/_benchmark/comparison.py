@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .completeness import lacks
 from .shapes import Shape
 
 FRONTDOOR, ENGINE = "frontdoor", "engine"
@@ -270,15 +271,11 @@ def headline(data: Mapping[str, Any]) -> str:
     return f"{best.summary['wall_tok_s']:.1f} tok/s ({best.name}){shown}"
 
 
-def totals(data: Mapping[str, Any]) -> tuple[int, int, Sequence[str]]:
-    """Return the number of requests and of failed ones, and a sentence for each scenario with failures."""
-    wrong = [
-        f"{cell.name}: {cell.summary['failed']} of {cell.summary['requests']} requests failed ({_errors(cell.summary)})"
+def lacking(data: Mapping[str, Any]) -> list[str]:
+    """Return what a benchmark lacks of what it asked for, a sentence each."""
+    shapes = data["shapes"]
+    return [
+        words
         for cell in cells(data)
-        if cell.summary["failed"]
+        for words in lacks(cell.name, cell.streams * shapes[cell.shape]["rounds"], cell.summary)
     ]
-    return sum(cell.summary["requests"] for cell in cells(data)), sum(c.summary["failed"] for c in cells(data)), wrong
-
-
-def _errors(summary: Mapping[str, Any]) -> str:
-    return "; ".join(f"{count} x {text}" for text, count in summary["errors"].items())

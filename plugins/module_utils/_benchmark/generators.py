@@ -111,8 +111,8 @@ def guidellm_records(report: Mapping[str, Any], load: Load) -> list[RequestRecor
 
 def cut_off(load: Load) -> list[RequestRecord]:
     """Return the requests of a generator that hit its limit and left no report, so nobody knows which were answered."""
-    wanted = load.shape.output_tokens
-    return [RequestRecord(0.0, None, None, load.limit_s, 0, 0, wanted, _broken_off(load))] * load.requests
+    wanted = load.shape.output_tokens, load.shape.prompt_tokens
+    return [RequestRecord(0.0, None, None, load.limit_s, 0, 0, *wanted, _broken_off(load))] * load.requests
 
 
 def _broken_off(load: Load) -> str:
@@ -130,6 +130,7 @@ def _of_guidellm(item: Mapping[str, Any], load: Load, error: str) -> RequestReco
         prompt_tokens=int(item["input_metrics"]["total_tokens"] or 0),
         completion_tokens=int(item["output_metrics"]["total_tokens"] or 0),
         wanted_tokens=load.shape.output_tokens,
+        wanted_prompt=load.shape.prompt_tokens,
         error=error,
     )
 
@@ -202,6 +203,7 @@ def _of_vllm(columns: Sequence[Any], load: Load) -> RequestRecord:
         prompt_tokens=int(prompt),
         completion_tokens=int(completion),
         wanted_tokens=load.shape.output_tokens,
+        wanted_prompt=load.shape.prompt_tokens,
         error=lines[-1][:120] if lines else "" if completion > 0 else "no answer",
     )
 

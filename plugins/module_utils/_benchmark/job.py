@@ -41,7 +41,7 @@ from .run import Tool
 from .shapes import ShapeError, shape_of
 
 _LOCK_LIMIT_S = 600.0
-_VERSION_LIMIT_S = 60.0
+_STATUS_LIMIT_S = 5.0
 _DRAW_LIMIT_S = 120.0
 # It competes with the engine for the processors no less than clients do. The canary may have to replace the engine, as
 # `b70ctl verify` may.
@@ -187,10 +187,18 @@ def effects(params: Mapping[str, Any], say: Callable[[str], None], ending: Endin
         version=_tool_version,
         engine_version=_engine_version,
         host=host_class.look,
+        door=partial(_door, fx, layout),
         earlier=partial(_earlier, store, params["others"]),
         now=lambda: stamp(clock.now()),
         say=say,
     )
+
+
+def _door(fx: HostEffects, layout: Layout) -> Mapping[str, Any]:
+    with contextlib.suppress(ValueError, LookupError, TypeError):
+        part = json.loads(fx.http.get(f"{layout.frontdoor_url}/status", _STATUS_LIMIT_S).text)["frontdoor"]
+        return part if isinstance(part, dict) else {}
+    return {}
 
 
 def _moved(fx: HostEffects, layout: Layout, engine: Mapping[str, Any]) -> str:

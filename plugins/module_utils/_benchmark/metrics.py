@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from .completeness import lack
 
 _DECIMALS = 4
 
@@ -19,6 +22,7 @@ class RequestRecord:
     :param first_text_s: when the first text came; None if none came.
     :param last_text_s: when the last text came.
     :param wanted_tokens: how many completion tokens were asked for.
+    :param wanted_prompt: how many tokens the prompt should have.
     :param error: why it failed; empty for a complete answer.
     """
 
@@ -29,7 +33,17 @@ class RequestRecord:
     prompt_tokens: int
     completion_tokens: int
     wanted_tokens: int
+    wanted_prompt: int
     error: str = ""
+
+    @property
+    def lack(self) -> str:
+        """What the answer lacks of what was asked for."""
+        return lack(
+            (self.wanted_prompt, self.wanted_tokens),
+            (self.prompt_tokens, self.completion_tokens),
+            (self.started_s, self.first_text_s, self.last_text_s, self.ended_s),
+        )
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -74,15 +88,11 @@ def summary(records: Sequence[RequestRecord]) -> dict[str, Any]:
     A figure that the requests do not give is None, so that nobody reads it as zero.
     """
     good = [record for record in records if not record.error]
-    errors: dict[str, int] = {}
-    for record in records:
-        if record.error:
-            errors[record.error] = errors.get(record.error, 0) + 1
     found: dict[str, Any] = {
         "requests": len(records),
         "failed": len(records) - len(good),
-        "errors": errors,
-        "short": sum(record.completion_tokens < record.wanted_tokens for record in good),
+        "errors": dict(Counter(record.error for record in records if record.error)),
+        "lacking": dict(Counter(record.lack for record in good if record.lack)),
         "prompt_tokens": sum(record.prompt_tokens for record in good),
         "completion_tokens": sum(record.completion_tokens for record in good),
     }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from .metrics import RequestRecord
 # For a generator to load its libraries and the tokenizer, make the prompts and write its report.
 _AROUND_S = 300.0
 _REPORT = "report.json"
+# How much a clock that is only slowed or hastened (at most 500 ppm) may differ from the monotonic one.
+_STEP_S, _SLEW = 0.1, 0.001
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,15 @@ def measure(tool: Tool, load: Load, say: Callable[[str], None], watch: Callable[
             argv = generators.vllm_argv(tool.program, load, report)
             environment |= {"OPENAI_API_KEY": load.api_key} if load.api_key else {}
         heard = program.changes(generators.progress_of, say)
+        begun, clock = time.monotonic(), time.time() - time.monotonic()
         try:
             running.run(argv, environment, load.limit_s + _AROUND_S, heard, watch)
         except program.OverLimit:
             return generators.cut_off(load)
+        stepped = time.time() - time.monotonic() - clock
+        if abs(stepped) > _STEP_S + _SLEW * (time.monotonic() - begun):
+            raise GeneratorError(
+                f"the host's clock was set by {stepped:.1f} s meanwhile, and the times are measured by it"
+            )
         read = generators.guidellm_records if tool.kind == "guidellm" else generators.vllm_records
         return read(running.report(_REPORT), load)

@@ -130,6 +130,7 @@ def record(stream: Stream, prompt: int, output: int) -> RequestRecord:
         prompt_tokens=stream.prompt_tokens or prompt,
         completion_tokens=stream.completion_tokens or 0,
         wanted_tokens=output,
+        wanted_prompt=prompt,
         error=stream.error,
     )
 

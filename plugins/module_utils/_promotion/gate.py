@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from .._benchmark.completeness import between
 from .._benchmark.metrics import RequestRecord, summary
 from .._benchmark.shapes import ladder
 from .._slot.ask import canary as canaries
@@ -445,10 +446,7 @@ class Gate:
 
     def _others(self, before: Mapping[str, Any], sent: int) -> dict[str, Any]:
         """Return the generations of other clients at `before`, and their requests since then."""
-        key, active = "total_generation_requests", before.get("active_generations")
-        first, last = before.get(key), self._door().get(key)
-        counted = last - first - sent if isinstance(first, int) and isinstance(last, int) else None
-        return {"active": active, "requests": counted}
+        return between(before, self._door(), sent)
 
     def _salt(self) -> str:
         self._turn += 1

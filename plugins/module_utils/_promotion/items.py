@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from .._benchmark.completeness import lacks, others
 from .._slot.model.profile import Profile
 
 Observed = Mapping[str, Any]
@@ -90,19 +91,6 @@ def _claims(profile: Profile) -> str:
         if profile.canary.same_answers_as
         else "the profile does not claim another profile's answers (canary.same_answers_as)"
     )
-
-
-def others(observed: Observed) -> str:
-    """Return why requests of other clients make the observation worthless, or ""."""
-    found = observed.get("others")
-    if not found or not all(isinstance(found.get(key), int) for key in ("active", "requests")):
-        return "the frontdoor's /status did not tell whether other clients use the host"
-    if found["active"] or found["requests"]:
-        return (
-            f"other clients use the host ({found['active']} generations before, {found['requests']} requests "
-            "meanwhile), so this can't be judged: run the gate when no other client sends requests"
-        )
-    return ""
 
 
 def _models(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
@@ -192,7 +180,7 @@ def _limit(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
 
 
 def _overload(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
-    if why := others(observed):
+    if why := others(observed.get("others")):
         return None, why
     rows, permits = observed.get("requests") or [], profile.frontdoor.max_active_generations
     queues = profile.frontdoor.queue_timeout_s > 0
@@ -224,7 +212,7 @@ def _within(seconds: Any, limit: float) -> bool:
 
 
 def _cancel(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
-    if why := others(observed):
+    if why := others(observed.get("others")):
         return None, why
     streams = observed.get("streams") or 0
     if not streams or observed.get("interrupted") != streams or observed.get("active_before") != streams:
@@ -246,7 +234,7 @@ def lengths(context: int) -> list[int]:
 
 
 def _ttft(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
-    if why := others(observed):
+    if why := others(observed.get("others")):
         return None, why
     rows = observed.get("prompts") or []
     wanted = lengths(observed.get("max_model_len") or 0)
@@ -261,7 +249,7 @@ def _ttft(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
 
 
 def _prefix_cache(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
-    if why := others(observed):
+    if why := others(observed.get("others")):
         return None, why
     rounds = observed.get("rounds") or []
     if not rounds:
@@ -283,16 +271,14 @@ def _prefix_cache(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
 
 
 def _ladder(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
-    if why := others(observed):
+    if why := others(observed.get("others")):
         return None, why
     steps: Sequence[Observed] = observed.get("steps") or []
     if not steps or steps[0]["streams"] != 1 or steps[-1]["streams"] != profile.frontdoor.max_active_generations:
         return False, "not all numbers of streams were measured, from 1 to what the profile admits"
     for step in steps:
-        if step["failed"] or step["requests"] != step["streams"] * observed["rounds"]:
-            return False, f"{step['streams']} streams: {step['failed']} requests failed: {step['errors']}"
-        if step["short"]:
-            return False, f"{step['streams']} streams: {step['short']} answers have fewer tokens than asked for"
+        for words in lacks(f"{step['streams']} streams", step["streams"] * observed["rounds"], step):
+            return False, words
         if not step["wall_tok_s"] or not step["ttft_s"]:
             return False, f"{step['streams']} streams: the requests give no figure"
     return True, ", ".join(f"{step['streams']} streams: {step['wall_tok_s']:.1f} tok/s" for step in steps)

@@ -430,7 +430,7 @@ def test_its_generator_measures_its_speed_as_the_product_calls_it(tmp_path: Path
         subprocess.run([sys.executable, "-I", *argv], check=True, timeout=LIMIT_S)
     records = vllm_records(json.loads((tmp_path / "report.json").read_text()), load)
     figures = summary(records)
-    assert (figures["requests"], figures["failed"], figures["short"], figures["prompt_tokens"]) == (4, 0, 0, 80)
+    assert (figures["requests"], figures["failed"], figures["lacking"], figures["prompt_tokens"]) == (4, 0, {}, 80)
     assert figures["itl_s"]["p50"] >= 0.01
 
 

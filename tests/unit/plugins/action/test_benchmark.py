@@ -32,7 +32,7 @@ def measured(**given: Any) -> dict[str, Any]:
         "generator": {"name": "guidellm", "version": "0.8.1"},
         "seed": 7,
         "left_out": [],
-        "clients_at_start": 0,
+        "others": {"active": 0, "requests": 0},
         "frontdoor_share": [],
         "comparison": {**compared, **given.pop("comparison", {})},
         "expectations": given.pop("expectations", []),

@@ -10,11 +10,18 @@ from typing import Any
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.metrics import RequestRecord, summary
 
 
-def requests(streams: int, speed: float, tokens: int = 128, failed: int = 0) -> list[RequestRecord]:
-    """One round of equal requests, at `speed` tokens per second each."""
-    ended = 0.5 + tokens / speed
-    good = RequestRecord(0.0, 0.5, ended, ended, 119, tokens, tokens)
-    return [good] * (streams - failed) + [RequestRecord(0.0, None, None, 0.1, 0, 0, tokens, "503")] * failed
+def requests(
+    streams: int, speed: float, tokens: int = 128, failed: int = 0, prompt: int = 119, rounds: int = 1
+) -> list[RequestRecord]:
+    """Rounds of equal requests, at `speed` tokens per second each. failed: of the last round."""
+    took = 0.5 + tokens / speed
+    good = [
+        RequestRecord(begun, begun + 0.5, begun + took, begun + took, prompt, tokens, tokens, prompt)
+        for begun in (number * took for number in range(rounds))
+        for _stream in range(streams)
+    ]
+    bad = RequestRecord(0.0, None, None, 0.1, 0, 0, tokens, prompt, "503")
+    return good[: len(good) - failed] + [bad] * failed
 
 
 def figures(streams: int, speed: float, failed: int = 0) -> dict[str, Any]:

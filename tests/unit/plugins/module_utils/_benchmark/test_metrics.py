@@ -11,10 +11,10 @@ from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.metrics impo
 
 
 def answered(started: float, first: float, last: float, ended: float, tokens: int = 11) -> RequestRecord:
-    return RequestRecord(started, first, last, ended, 100, tokens, 11)
+    return RequestRecord(started, first, last, ended, 100, tokens, 11, 100)
 
 
-FAILED = RequestRecord(0.0, None, None, 9.0, 0, 0, 11, "503 Service Unavailable")
+FAILED = RequestRecord(0.0, None, None, 9.0, 0, 0, 11, 100, "503 Service Unavailable")
 
 
 def test_each_figure_is_what_its_definition_says() -> None:
@@ -26,7 +26,7 @@ def test_each_figure_is_what_its_definition_says() -> None:
     assert figures["ttft_s"] == {"mean": 0.75, "p50": 0.75, "p95": 0.975, "p99": 0.995}
     assert figures["itl_s"]["mean"] == (4.0 / 10 + 5.0 / 10) / 2
     assert figures["request_s"]["mean"] == 7.0
-    assert (figures["requests"], figures["failed"], figures["short"]) == (2, 0, 0)
+    assert (figures["requests"], figures["failed"], figures["lacking"]) == (2, 0, {})
     assert (figures["prompt_tokens"], figures["completion_tokens"]) == (200, 22)
 
 
@@ -54,7 +54,8 @@ def test_an_answer_in_one_piece_is_not_infinitely_fast() -> None:
 
 
 def test_an_answer_shorter_than_wanted_is_counted() -> None:
-    assert summary([answered(0.0, 1.0, 2.0, 2.0, tokens=7)])["short"] == 1
+    lacking = summary([answered(0.0, 1.0, 2.0, 2.0, tokens=7)])["lacking"]
+    assert lacking == {"7 tokens in the answer, not 11": 1}
 
 
 def test_percentiles_lie_between_neighbours() -> None:

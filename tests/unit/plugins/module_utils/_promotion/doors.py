@@ -67,6 +67,7 @@ class Door:
         self.stranger_active = 0
         self.counts_hits, self.caches = True, True
         self.token_s = TOKEN_S
+        self.late_s = 0.0  # of a request that is refused
         self.answers = dict(ANSWERS)
         self.varying: tuple[str, ...] = ()  # cases whose repeats differ
         self.varying_after: tuple[str, ...] = ()  # the same after the restart
@@ -200,8 +201,8 @@ class Door:
                 found.append(
                     Stream(
                         status=self.refuses_by,
-                        started_s=begun,
-                        ended_s=begun + self.refusal_s,
+                        started_s=begun + self.late_s,
+                        ended_s=begun + self.late_s + self.refusal_s,
                         error=str(BUSY["message"]),
                         code=self.refusal_code,
                         retry_after="1",

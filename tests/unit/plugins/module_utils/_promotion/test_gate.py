@@ -96,7 +96,7 @@ def test_a_fault_fails_its_item_and_says_why(item: str, words: str, fault: dict[
 @pytest.mark.parametrize(
     ("item", "words", "fault"),
     [
-        ("overload", "ended before the last request came", {"token_s": -1.0}),
+        ("overload", "ended before the last request came", {"late_s": 60.0}),
         ("accuracy", "no score came", {"score": None}),
         ("ttft", "could not be measured: the engine counts no tokens", {"broken": "/tokenize"}),
         ("ladder", "other clients use the host", {"strangers": 1}),
