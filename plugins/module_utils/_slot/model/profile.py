@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -346,7 +346,7 @@ class Profile:
         apart = self.numbers and other.numbers and not {*self.numbers} & {*other.numbers}
         return not apart or self.engine.port == other.engine.port
 
-    @property
+    @cached_property
     def singles(self) -> tuple[Profile, ...]:
         """The profile once for each of its engines, as if that were the only one."""
         return tuple(self._single(replica) for replica in self.replicas) or (self,)

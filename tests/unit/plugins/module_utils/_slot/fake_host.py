@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from itertools import combinations
 from pathlib import PurePosixPath
 from typing import Any, Self
@@ -256,6 +257,19 @@ class FakeUnit:
         rows = {"num_requests_running": self.running, "num_requests_waiting": 0, "kv_cache_usage_perc": self.cache}
         rows |= {"generation_tokens_total": self.tokens, "prompt_tokens_total": 0, "prefix_cache_queries_total": 0}
         return "".join(f"vllm:{name}{labels} {float(value)}\n" for name, value in rows.items())
+
+
+def _together(layout: Layout, one: str, other: str) -> bool:
+    """Return whether two units may run at the same time: replicas of one profile, or a first and a second side."""
+    sides = [name for name in (one, other) if name.endswith(f"@{BESIDE}.service")]
+    if sides:
+        return len(sides) == 1 and all("@" not in name for name in (one, other) if name not in sides)
+    return "@" in one and "@" in other and layout.profile_of(one) == layout.profile_of(other)
+
+
+@lru_cache  # asked at every step
+def _all_together(layout: Layout, units: tuple[str, ...]) -> bool:
+    return all(_together(layout, one, other) for one, other in combinations(units, 2))
 
 
 class FakeHost:
@@ -508,13 +522,6 @@ class FakeHost:
         which = unit.name.removesuffix(".service").partition("@")[2]
         return self.port + (1 if which == BESIDE else int(which or 0))
 
-    def together(self, one: str, other: str) -> bool:
-        """May these two units run at the same time: replicas of one profile, or a first and a second side?"""
-        sides = [name for name in (one, other) if name.endswith(f"@{BESIDE}.service")]
-        if sides:
-            return len(sides) == 1 and all("@" not in name for name in (one, other) if name not in sides)
-        return "@" in one and "@" in other and self.layout.profile_of(one) == self.layout.profile_of(other)
-
     def served(self) -> dict[str, bool]:
         """Whether it was verified, by the invocation id of each process that clients may reach."""
         return dict(self.state.passed) if self.open else {}
@@ -525,7 +532,7 @@ class FakeHost:
         is_open = state is not None and state.open
         up = [unit for unit in self.units.values() if unit.up]
         slot = [unit.name for unit in up if unit.name.startswith("b70-slot")]
-        if not all(self.together(one, other) for one, other in combinations(slot, 2)):
+        if not _all_together(self.layout, tuple(slot)):
             raise Broken(f"two engines run: {slot}")
         enabled = self.enabled
         if len(enabled) > 1:
@@ -673,7 +680,7 @@ class FakeUnits:
         for other in self._host.units.values():
             # Conflicts= in the units
             own = name == other.name or self._host.layout.node_unit in (name, other.name)
-            one = self._host.together(name, other.name)
+            one = _together(self._host.layout, name, other.name)
             if not own and not one and other.active not in ("inactive", "failed"):
                 self._host._down(other, "inactive")
         self._host.units[name].restarts, self._host.units[name].loaded = 0, None
@@ -1006,6 +1013,11 @@ class FakeImages:
         return self._host.images.get(reference, "")
 
 
+@lru_cache
+def _has_image(profile: str) -> bool:
+    return "image" in json.loads(profile).get("stack", {})
+
+
 class FakeProcesses:
     def __init__(self, fake_host: FakeHost) -> None:
         self._host = fake_host
@@ -1021,7 +1033,7 @@ class FakeProcesses:
         text, _when = self._host.texts.get(
             self._host.layout.profile_json(self._host.layout.profile_of(unit.name)), ("{}", None)
         )
-        return "image" in json.loads(text).get("stack", {})
+        return _has_image(text)
 
     def contained(self, pid: int) -> int:
         self._host.step()
