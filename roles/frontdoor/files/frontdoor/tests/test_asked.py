@@ -107,11 +107,11 @@ def test_a_number_that_readers_take_differently_is_refused(body: bytes) -> None:
     assert (refusal.status, refusal.code) == (400, "ambiguous_json")
 
 
-@pytest.mark.parametrize("value", ['"%s9"' % (" " * 100), '"%s9"' % ("0" * 100), "9" + "0" * 100, "9" + "0" * 500])
+@pytest.mark.parametrize("value", ['"%s9"' % (" " * 100), '"%s9"' % ("0" * 100), "9" + "0" * 100, "9" + "0" * 5000])
 def test_a_number_that_is_hidden_in_much_else_is_not_let_past(value: str) -> None:
     refusal = permits_of(CHAT, b'{"n":%b}' % value.encode(), 2)
     assert not isinstance(refusal, int)
-    assert (refusal.status, refusal.code) == (400, "ambiguous_json" if len(value) > 400 else "too_many_generations")
+    assert (refusal.status, refusal.code) == (400, "ambiguous_json" if len(value) > 4300 else "too_many_generations")
 
 
 COUNTS = st.none() | st.integers(-1, 12) | st.sampled_from([1.0, 3.0, 2.5, "4", "x", True, [], {}])

@@ -17,7 +17,6 @@ from kit import bench, on_loop
 from frontdoor.config import Rules
 from frontdoor.errors import Refusal
 from frontdoor.policy.document import Document
-from frontdoor.policy.document import written as written_of
 from frontdoor.policy.editing import policies
 from frontdoor.policy.llm_pool import NAMES as OF_LLM_POOL
 
@@ -165,7 +164,7 @@ def test_what_is_read_is_what_anybody_reads_and_nothing_is_dropped(pairs: list[t
         assert content.code == "ambiguous_json"
         return
     assert content == reference
-    written = written_of(content)
+    written = document.written(content)
     if "\\ud800" in text:
         assert isinstance(written, Refusal)
     else:

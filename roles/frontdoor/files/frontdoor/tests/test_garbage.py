@@ -79,7 +79,7 @@ async def test_requests_and_connections_leave_nothing_behind(tmp_path: Path, scr
         try:
             for _ in range(100 if size == 2 else 5):
                 client = await run.client()
-                client.request("POST", CHAT, b" " * size)
+                client.request("POST", CHAT, b"x" * size)
                 if script is silent:
                     await client.reader.readuntil(b"one")
                 else:

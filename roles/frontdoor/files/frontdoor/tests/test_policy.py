@@ -116,7 +116,7 @@ def test_what_cannot_be_read_does_not_pass_a_limit(rules: Rules, body: str) -> N
     assert (refusal.status, refusal.code) == (400, "invalid_json")
     # where nothing is forbidden the engine says what is wrong with it
     for harmless in (Rules(max_tokens_default=1), Rules(model_policy="rewrite"), Rules(sampling_defaults={"a": 1})):
-        assert apply(harmless, body, profile=TEXT) == body
+        assert apply(harmless, body, profile={"served_model_name": "tiny-a"}) == body
 
 
 def test_a_default_without_a_cap_and_a_cap_without_a_default() -> None:

@@ -118,7 +118,9 @@ def read(
     reader = Reader(Routing(**routing), lengths, counts_answer=kind == "vllm")
     lines = "".join(f"{line}\r\n" for line in ["Host: x", *fields.splitlines()]).encode()
     document = Document(json.dumps(body).encode())
-    return reader.wish(path, lines, document, document.body if sent is None else json.dumps(sent).encode(), usable)
+    wanted = document.body if sent is None else document.written(sent)
+    assert not isinstance(wanted, Refusal)
+    return reader.wish(path, lines, document, wanted, usable)
 
 
 def wish(body: Any, fields: str = "", **told: Any) -> Wish:

@@ -304,50 +304,41 @@ class App:
             return None
         return self.first.slot.closed
 
-    def route(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | None:
+    def route(self, client: ClientConnection, head: RequestHead, document: Document) -> Work | None:
         """Answer a complete request at once (None), or return what will."""
         found = None if self.keys is None else self._unauthorized(client, head)
         if found is not None:
             client.refuse(found, head)
         elif head.generates:
-            follower, document = self.first, None
-            if self._several:
-                follower = self._of_model(head, document := Document(body))
-            work = self._generate(follower, client, head, body, document)
+            follower = self._of_model(head, document) if self._several else self.first
+            work = self._generate(follower, client, head, document)
             if not isinstance(work, Refusal):
                 return work
             client.turn_away(work, head)
             about = (head.route, work.code, work.status, follower.target.index)
             self.ledger.turned_away(client.address, client.key_name, *about)
         elif head.route.kind is Kind.ADMIN and head.method != b"OPTIONS":
-            return self._admin.handle(client, head, bytes(body))
+            return self._admin.handle(client, head, bytes(document.body))
         elif head.route.kind is not Kind.ENGINE or (
             head.method == b"OPTIONS" and (self.server.cors or head.route.methods)
         ):
             self._local.answer(client, head)
         else:
-            work = self._pass_on(client, head, body)
+            work = self._pass_on(client, head, document)
             if not isinstance(work, Refusal):
                 return work
             client.refuse(work, head)
         return None
 
     def _generate(
-        self,
-        follower: Follower,
-        client: ClientConnection,
-        head: RequestHead,
-        body: bytes | bytearray,
-        document: Document | None,
+        self, follower: Follower, client: ClientConnection, head: RequestHead, document: Document
     ) -> Work | Refusal:
-        """Ask the engine for a generation, when there are permits for it; `document` is the body where it was read."""
+        """Ask the engine for a generation, when there are permits for it."""
         slot, permits = follower.slot, follower.permits
         if slot.closed is not None:
             return slot.closed
         if follower.limiter.full and not permits.timeout_s:
             return permits.busy(id(client))
-        if document is None:
-            document = Document(body)
         # a compressed body is read by no engine
         count = 1 if head.coded else permits_of(head.route.path, document, follower.limiter.most)
         if isinstance(count, Refusal):
@@ -363,9 +354,10 @@ class App:
             if isinstance(found, Refusal):
                 return found
             wish = found
+        size = len(document.body)
         if document.measured:
-            return Measured(client, follower.target, head, len(body), wanted, count, wish, body)
-        return Exchange(client, follower.target, head, len(body), wanted, count, wish, asked=body)
+            return Measured(client, follower.target, head, size, wanted, count, wish, document)
+        return Exchange(client, follower.target, head, size, wanted, count, wish, asked=document)
 
     def _of_model(self, head: RequestHead, document: Document) -> Follower:
         """The slot that serves the model a request names; the first one where it names none that is served."""
@@ -374,14 +366,14 @@ class App:
         target = self.server.by_model.get(name) if isinstance(name, str) else None
         return self.first if target is None else self.followers[target.index]
 
-    def _pass_on(self, client: ClientConnection, head: RequestHead, body: bytes | bytearray) -> Work | Refusal:
+    def _pass_on(self, client: ClientConnection, head: RequestHead, document: Document) -> Work | Refusal:
         """Ask the engine what takes no permits."""
         if head.route.methods and head.method not in head.route.methods:
             return errors.method_not_allowed(head.route.label, head.route.methods)
         # who asks all the time would keep the process from ending
-        follower, document = self.first, None
+        follower, body = self.first, document.body
         if self._several and head.method == b"POST":
-            follower = self._of_model(head, document := Document(body))
+            follower = self._of_model(head, document)
         elif self._several and head.route.lists_models:
             follower = next((one for one in self.followers if one.slot.closed is None), self.first)
         slot, replicas, target = follower.slot, follower.replicas, follower.target
@@ -399,7 +391,7 @@ class App:
                 return errors.not_remote(head.route.label)
             if head.method != b"POST":
                 return errors.method_not_allowed(head.route.label, (b"POST",))
-        wanted = _edited(slot, head, document or Document(body)) if head.method == b"POST" else body
+        wanted = _edited(slot, head, document) if head.method == b"POST" else body
         if isinstance(wanted, Refusal):
             return wanted
         only = replica_named(head.line) if head.route.always and replicas.several else -1

@@ -9,6 +9,8 @@ from frontdoor.config import Limits
 from frontdoor.errors import Refusal
 from frontdoor.http.chunks import ChunkError, ChunkScanner
 from frontdoor.http.head import RequestHead
+from frontdoor.policy.document import Document
+from frontdoor.policy.outline import SHORT, Outline
 from frontdoor.policy.routes import Kind
 
 # requests that are not for the engine have no use for a larger one
@@ -43,6 +45,10 @@ class BodyReader:
         self._idle_s = limits.body_idle_timeout_s
         self._last_deadline = now + limits.body_timeout_s
         self.content = bytearray()
+        long = head.content_length is None or head.content_length > SHORT
+        # that of a body which is no JSON is of no use, and soon given up
+        self._outline = Outline() if long and head.route.kind is Kind.ENGINE and not head.coded else None
+        self._held = 0
         self.complete = False
         #: what came behind the body
         self.rest = b""
@@ -68,13 +74,20 @@ class BodyReader:
             piece, self.rest = data[:left], data[left:]
             self.complete = len(piece) == left
         self.content += piece
-        self._memory.add(self._client_key, len(piece))
+        held = len(self.content)
+        if self._outline is not None:
+            self._outline.feed(piece)
+            held += len(self._outline.text)
+        self._memory.add(self._client_key, held - self._held)
+        self._held = held
         if len(self.content) > self._limit:
             return too_large(self._limit)
         excess = self._memory.excess(self._client_key)
         return Refusal(503, "overloaded", excess, 5) if excess else None
 
-    def release(self) -> None:
-        """Hold nothing any more."""
-        self._memory.add(self._client_key, -len(self.content))
-        self.content = bytearray()
+    def release(self) -> Document:
+        """Hold nothing any more: what came is the caller's."""
+        self._memory.add(self._client_key, -self._held)
+        document = Document(self.content, self._outline)
+        self.content, self._outline, self._held = bytearray(), None, 0
+        return document

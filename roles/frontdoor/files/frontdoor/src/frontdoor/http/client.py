@@ -20,6 +20,7 @@ from frontdoor.networks import client_key, is_address, plain
 from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.metrics import CLIENT_CLOSED, CLIENT_STALLED
 from frontdoor.observability.sentinel import Sentinel
+from frontdoor.policy.document import Document
 from frontdoor.policy.routes import style_of
 from frontdoor.slot.current import Slot
 from frontdoor.slot.replicas import Replicas
@@ -72,7 +73,7 @@ class Server:
     loop: asyncio.AbstractEventLoop
     limits: Limits
     #: answers a complete request at once (None), or returns what will
-    route: Callable[[ClientConnection, RequestHead, bytes | bytearray], Work | None]
+    route: Callable[[ClientConnection, RequestHead, Document], Work | None]
     #: what is known to be refused before the client sends its body
     refusal_before_body: Callable[[ClientConnection, RequestHead], Refusal | None]
     connections: ConnectionLimiter[ClientConnection]
@@ -255,7 +256,7 @@ class ClientConnection(asyncio.Protocol):
                 self.reject(too_large(most), head)
             elif length is not None and len(data) - end >= length:
                 self._buffer = data[end + length :]
-                self.dispatch(head, data[end : end + length])
+                self.dispatch(head, Document(data[end : end + length]))
             else:
                 self._buffer = b""
                 self._begin_body(head, data[end:])
@@ -310,15 +311,15 @@ class ClientConnection(asyncio.Protocol):
             self._body_complete(body, head)
 
     def _body_complete(self, body: BodyReader, head: RequestHead) -> None:
-        content, self._buffer = body.content, body.rest
+        self._buffer = body.rest
         # from here on it is the answer's to account for
-        self._drop_body()
+        document, self._body = body.release(), None
         if head.content_length is None and self._buffer:
             # two readers may see the end of a chunked body in different places: nothing behind it is served
             self._close_after = True
             self._buffer = b""
         processing, self._processing = self._processing, True
-        self.dispatch(head, content)
+        self.dispatch(head, document)
         self._processing = processing
         if self._stage == HEAD:
             self._process_buffer()
@@ -330,10 +331,10 @@ class ClientConnection(asyncio.Protocol):
 
     # --- answers ---------------------------------------------------------------------------------------------------
 
-    def dispatch(self, head: RequestHead, body: bytes | bytearray) -> None:
+    def dispatch(self, head: RequestHead, document: Document) -> None:
         """Have a complete request answered, which no engine has seen."""
         self._stage = ANSWER
-        work = self.server.route(self, head, body)
+        work = self.server.route(self, head, document)
         if work is None:
             # answered already
             self.exchange_done(head.keep_alive)

@@ -28,6 +28,7 @@ from frontdoor.observability.metrics import (
     outcome_of,
 )
 from frontdoor.observability.sentinel import LOOK_EVERY, WATCHED, sign_in
+from frontdoor.policy.document import Document
 from frontdoor.slot.replicas import Replica
 
 _MAX_RESPONSE_HEAD = 64 * 1024
@@ -62,7 +63,7 @@ class Exchange:
         permits: int = 0,
         wish: Wish | None = None,
         only: int = -1,
-        asked: bytes | bytearray | None = None,
+        asked: Document | None = None,
     ) -> None:
         """`size` is what the client sent; `body` is what the engine is sent; `permits` are what a generation needs.
 
@@ -112,7 +113,10 @@ class Exchange:
         if self._permit is None or self._permit.acquire():
             self._asked = None
             self._forward()
-        elif size >= _SMALL and self._asked is not None and self._asked is not self._body and not self._done:
+        elif self._asked is not None and not self._done:
+            self._asked.forget()
+            if size < _SMALL or self._asked.body is self._body:
+                return
             # both are held while it waits
             server.memory.add(self._client.client_key, size)
             self._size += size
@@ -121,9 +125,9 @@ class Exchange:
         """The permits are there, after a wait of so many seconds."""
         self._last_activity = self._started + waited
         asked, self._asked = self._asked, None
-        if asked is not None and self._size > len(asked):
-            self._server.memory.add(self._client.client_key, len(asked) - self._size)
-            self._size = len(asked)
+        if asked is not None and self._size > (size := len(asked.body)):
+            self._server.memory.add(self._client.client_key, size - self._size)
+            self._size = size
         self._forward()
 
     def dismissed(self) -> None:
@@ -133,7 +137,7 @@ class Exchange:
             self.refuse(closed)
             return
         assert asked is not None
-        server.ledger.metrics.request_bytes -= len(asked)
+        server.ledger.metrics.request_bytes -= len(asked.body)
         self._let_go()
         self._client.dispatch(self._head, asked)
 

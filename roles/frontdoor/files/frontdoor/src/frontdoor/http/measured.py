@@ -19,6 +19,7 @@ from frontdoor.http.exchange import Exchange
 from frontdoor.http.head import RequestHead, ResponseHead
 from frontdoor.http.listing import ABOUT_BYTES
 from frontdoor.http.relay import BodyEditingRelay, EventEditingRelay, Relay
+from frontdoor.policy.document import Document
 from frontdoor.policy.routes import RESPONSES
 
 _ACCEPTS = re.compile(rb"(?im)^accept-encoding:.*\n")
@@ -107,7 +108,7 @@ class Measured(Exchange):
         body: bytes | bytearray,
         permits: int,
         wish: Wish | None,
-        asked: bytes | bytearray | None,
+        asked: Document,
     ) -> None:
         # nothing can be added to a compressed body
         fields = _ACCEPTS.sub(b"", head.fields) + b"Accept-Encoding: identity\r\n"

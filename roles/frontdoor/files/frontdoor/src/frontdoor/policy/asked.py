@@ -11,19 +11,18 @@ come as texts. A scoring takes one permit whatever it compares: each of its item
 
 from __future__ import annotations
 
-import re
 from typing import Any, NamedTuple
 
 from frontdoor.config import NUMBERS
 from frontdoor.errors import Refusal, too_many_generations
-from frontdoor.policy.document import ENCODING, NOT_AN_OBJECT, Document
+from frontdoor.policy.document import BROKEN, ENCODING, NOT_AN_OBJECT, Document
+from frontdoor.policy.outline import MARK
 from frontdoor.policy.routes import CHAT, COMPLETIONS, GENERATE, PARAMETERS
 
 _PATHS = frozenset((CHAT, COMPLETIONS, GENERATE))
 _PROMPTS = ("prompt", "prompt_embeds")
-# A body without any of them need not be parsed. The last begins letters of these names that are spelt with escapes.
-_N, _BEST_OF, _ESCAPE = *(f'"{name}"'.encode() for name in NUMBERS), b"\\u00"
-_LIST = re.compile(rb'"prompt(?:_embeds)?"[ \t\r\n]*:[ \t\r\n]*\[')
+# more than any limit
+_ANY = 2**31
 
 
 class Asked(NamedTuple):
@@ -38,18 +37,12 @@ ONE = Asked(1, 1)
 
 def asked(path: str, document: Document) -> Asked | Refusal:
     """What a request asks for, or why that cannot be told."""
-    body = document.body
-    # with `in`, bytes first fail to take what is looked for as a number, which takes longer than the search; one letter
-    # is looked for at the speed of memory
-    escaped = body.find(b"\\") >= 0 and body.find(_ESCAPE) >= 0
-    if path not in _PATHS or not (
-        body.find(_N) >= 0 or body.find(_BEST_OF) >= 0 or escaped or (path == COMPLETIONS and _LIST.search(body))
-    ):
+    if path not in _PATHS:
         return ONE
     content = document.content
     if isinstance(content, Refusal):
         # the engine refuses what is no object
-        return ONE if content is NOT_AN_OBJECT else content
+        return ONE if content is NOT_AN_OBJECT or content is BROKEN else content
     holder = content.get(PARAMETERS) if path == GENERATE else content
     each = max(_number(holder.get(name)) for name in NUMBERS) if isinstance(holder, dict) else 1
     prompts = sum(_prompts(content.get(name)) for name in _PROMPTS) if path == COMPLETIONS else 1
@@ -60,7 +53,8 @@ def _number(value: Any) -> int:
     """A number, as generous readers take it; 1 for what none does."""
     try:
         if isinstance(value, str):
-            value = float(value)
+            # one that was cut may be a number to a generous reader
+            value = _ANY if MARK in value else float(value)
         return max(1, int(value)) if not isinstance(value, bool) and value == int(value) else 1
     except (TypeError, ValueError, OverflowError):
         return 1

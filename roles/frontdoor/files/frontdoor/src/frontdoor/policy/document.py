@@ -7,9 +7,8 @@ have the same tokens, so that no member and no digit was lost. All else `json` p
 and shows NaN and repeated names, where orjson rounds, refuses or drops them; orjson writes it, ten times faster, and
 refuses what it cannot write exactly. So a body never changes silently: repeated names, NaN and numbers beyond a double
 are refused where a rule reads the body, whole numbers beyond 64 bits, halves of surrogate pairs and nesting beyond 250
-levels where one changes it. A body that no rule changes goes to the engine byte for byte. All of that takes about 4
-microseconds for a short chat, and 1 to 2 milliseconds for a picture of 1 MB. Bodies with very many values, or very
-large and not in ASCII, are refused before they are parsed.
+levels where one changes it. A body that no rule changes goes to the engine byte for byte. Of a longer one the outline
+is read; what has too many members, values or short texts for that is refused.
 """
 
 from __future__ import annotations
@@ -22,18 +21,9 @@ from typing import Any
 import orjson
 
 from frontdoor.errors import Refusal
+from frontdoor.policy.outline import MARK, SHORT, Outline
 
-# More containers and members, or plain values such as the tokens of a prompt, take more than a fraction of a second, in
-# which nobody else is served, and more than some 60 MB.
-_MAX_MEMBERS = 200_000
-_MAX_VALUES = 500_000
-# One character beyond Latin-1 makes a decoded body take up to four times the memory, and the time that goes with it.
-_MAX_WIDE_BYTES = 32 * 1024 * 1024
-# converting takes time that grows with the square of the digits
-_MAX_DIGITS = 400
 _MAX_TOLD = 100
-# `json` reads a larger body faster than the spaces are left out of it
-_MOST_SPACED = 64 * 1024
 _SPACES = b" \t\r\n"
 _BOMS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -41,7 +31,12 @@ ENCODING = Refusal(400, "encoding_unsupported", "the request body must be JSON i
 INTRICATE = Refusal(
     400, "body_too_intricate", "the request body holds too many values, or is nested too deep, to be read"
 )
-NOT_AN_OBJECT = Refusal(400, "invalid_json", "the request body must be a JSON object")
+_NO_OBJECT = "the request body must be a JSON object"
+#: what does not even begin like one; no engine reads more in it
+NOT_AN_OBJECT = Refusal(400, "invalid_json", _NO_OBJECT)
+BROKEN = Refusal(400, "invalid_json", f"{_NO_OBJECT}, and cannot be parsed")
+# where it has to begin
+_BEGINNING = 1024
 
 
 class _Ambiguous(Exception):
@@ -64,12 +59,6 @@ def _constant(name: str) -> Any:
     raise _Ambiguous(f"{name} is no JSON")
 
 
-def _integer(digits: str) -> int:
-    if len(digits) > _MAX_DIGITS:
-        raise _Ambiguous(f"it holds a number of {len(digits)} digits")
-    return int(digits)
-
-
 def _decimal(digits: str) -> float:
     value = float(digits)
     if value - value != 0:
@@ -77,25 +66,15 @@ def _decimal(digits: str) -> float:
     return value
 
 
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_members, parse_constant=_constant, parse_int=_integer, parse_float=_decimal
-)
+_DECODER = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_constant, parse_float=_decimal)
 
 
 def _read(body: bytes | bytearray) -> dict[str, Any] | Refusal:
     """Return the parsed body, or why it cannot be read."""
-    if len(body) > _MAX_MEMBERS and (
-        sum(map(body.count, (b":", b"[", b"{"))) > _MAX_MEMBERS or body.count(b",") > _MAX_VALUES
-    ):
-        return INTRICATE
-    if len(body) > _MAX_WIDE_BYTES and not body.isascii():
-        return INTRICATE
     try:
         content = orjson.loads(body)
         written = orjson.dumps(content)
-        exact = written == body or (
-            len(body) < _MOST_SPACED and written.translate(None, _SPACES) == body.translate(None, _SPACES)
-        )
+        exact = written == body or written.translate(None, _SPACES) == body.translate(None, _SPACES)
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         exact = False
     try:
@@ -103,23 +82,33 @@ def _read(body: bytes | bytearray) -> dict[str, Any] | Refusal:
             content = _DECODER.decode(body.decode())
     except _Ambiguous as exc:
         return _ambiguous(str(exc))
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        return BROKEN
     except ValueError:
-        return NOT_AN_OBJECT
+        # Python reads no number of more digits: that takes time that grows with their square
+        return _ambiguous("it holds a number of very many digits")
     except RecursionError:
         return INTRICATE
-    return content if isinstance(content, dict) else NOT_AN_OBJECT
+    return content if isinstance(content, dict) else BROKEN
 
 
 class Document:
-    """One body. `content` is a JSON object, or why it cannot be read; nobody changes it."""
+    """One body. `content` is a JSON object, or why it cannot be read; nobody changes it.
 
-    __slots__ = ("_content", "body", "foreign", "measured")
+    Long texts in it may be without their middle, which `whole` and `written` put back.
+    """
 
-    def __init__(self, body: bytes | bytearray) -> None:
+    __slots__ = ("_content", "_outline", "body", "foreign", "measured", "sent")
+
+    def __init__(self, body: bytes | bytearray, outline: Outline | None = None) -> None:
+        """`outline` is that of the body, where it was made as the body came."""
         self.body = body
         #: whether it is not plain UTF-8: engines that guess the encoding would read past what is looked for here
         self.foreign = body[:2] != b'{"' and (b"\0" in body[:4] or body.startswith(_BOMS))
+        self._outline = outline if len(body) > SHORT else None
         self._content: dict[str, Any] | Refusal | None = None
+        #: what the engine is sent, where that is written anew
+        self.sent: dict[str, Any] | None = None
         #: whether the answer is to say how long it took; set by the rules of its path
         self.measured = False
 
@@ -127,13 +116,37 @@ class Document:
     def content(self) -> dict[str, Any] | Refusal:
         """The parsed body."""
         if self._content is None:
-            self._content = ENCODING if self.foreign else _read(self.body)
+            self._content = ENCODING if self.foreign else self._read()
         return self._content
 
+    def _read(self) -> dict[str, Any] | Refusal:
+        begins = self.body[:_BEGINNING].lstrip(_SPACES)
+        if not begins.startswith(b"{") and (begins or len(self.body) <= _BEGINNING):
+            return NOT_AN_OBJECT
+        if len(self.body) <= SHORT:
+            return _read(self.body)
+        if self._outline is None:
+            self._outline = Outline(self.body)
+        text = self._outline.end()
+        return INTRICATE if self._outline.intricate else _read(text)
 
-def written(content: dict[str, Any]) -> bytes | Refusal:
-    """The text of a parsed body, or why it cannot be written as it was meant."""
-    try:
-        return orjson.dumps(content)
-    except orjson.JSONEncodeError as exc:
-        return _ambiguous(str(exc))
+    def whole(self, text: str, most: int) -> str:
+        """A text of the content as the client sent it; of a long one at least the first so many bytes."""
+        return text if self._outline is None or MARK not in text else self._outline.whole(text, self.body, most)
+
+    def written(self, content: dict[str, Any]) -> bytes | Refusal:
+        """The body with other content, or why that cannot be written as it was meant."""
+        self.sent = content
+        try:
+            text = orjson.dumps(content)
+        except orjson.JSONEncodeError as exc:
+            return _ambiguous(str(exc))
+        return self.restored(text)
+
+    def restored(self, text: bytes) -> bytes:
+        """JSON of any part of the content, with the middles of its long texts."""
+        return text if self._outline is None else self._outline.restored(text, self.body)
+
+    def forget(self) -> None:
+        """Hold no more than the body and its outline."""
+        self._content = self.sent = None

@@ -4,16 +4,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from frontdoor.config import Rules
 from frontdoor.errors import Refusal
 from frontdoor.policy import llm_pool
 from frontdoor.policy.dialect import PLAIN, Dialect
-from frontdoor.policy.document import ENCODING, NOT_AN_OBJECT, Document, written
+from frontdoor.policy.document import BROKEN, ENCODING, NOT_AN_OBJECT, Document
 from frontdoor.policy.llm_pool import KWARGS, Served, holds_parts
-from frontdoor.policy.modality import MODALITIES, REMOTE, WORDS, unwanted
+from frontdoor.policy.modality import MODALITIES, REMOTE, unwanted
 from frontdoor.policy.routes import (
     CHAT,
     COMPLETIONS,
@@ -27,8 +26,6 @@ from frontdoor.policy.routes import (
 )
 
 _SAMPLED = (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
-# letters that are spelt with escapes
-_LETTER = re.compile(rb"\\u00[4-7]")
 _INLINE = "send a data: URL, or have the host named in the profile's engine.allowed_media_domains"
 # how much of a name is told back
 _MAX_TOLD = 100
@@ -36,20 +33,6 @@ _MAX_TOLD = 100
 COMPRESSED = Refusal(
     415, "encoding_unsupported", "compressed request bodies are not read here; send it without Content-Encoding"
 )
-
-
-def _pattern(*words: str) -> re.Pattern[bytes]:
-    # the first letters that matter, told at once from all others
-    first = "".join(sorted({*"aidv", *(name[0] for names in llm_pool.NAMES.values() for name in names)}))
-    return re.compile(f'"(?=[{first}])(?:{"|".join(words)})'.encode())
-
-
-_MEDIA = _pattern(WORDS)
-
-
-def _spelt(body: bytes | bytearray) -> bool:
-    """Whether letters in a body are spelt with escapes: a word may be hidden in them."""
-    return b"\\" in body and _LETTER.search(body) is not None
 
 
 class PathRules:
@@ -83,9 +66,7 @@ class PathRules:
         self._edits = bool(edits or self._kwargs)
         self._names = llm_pool.NAMES.get(path, frozenset())
         self._measures = bool(self._names) and rules.metrics
-        words = ([WORDS] if self._looks else []) + ([llm_pool.WORDS[path]] if self._names else [])
-        self._words = _pattern(*words) if words else _MEDIA
-        self.idle = not (words or self._edits)
+        self.idle = not (self._looks or self._names or self._edits)
 
     def apply(self, document: Document, *, coded: bool = False) -> bytes | bytearray | Refusal:
         """Return what the engine is sent, or why it is not asked; a compressed body cannot be looked into."""
@@ -95,19 +76,13 @@ class PathRules:
         if document.foreign:
             return ENCODING
         document.measured = self._measures
-        if self._looks:
-            looks = self._words.search(body) is not None or _spelt(body)
-        else:
-            # what is parsed anyway need not be searched
-            looks = not self._edits and self._words.search(body) is not None
-        if not (looks or self._edits):
-            return body
         content = document.content
         if isinstance(content, Refusal):
             # where nothing is forbidden the engine says what is wrong with it
-            strict = self._strict or (self._looks and (_MEDIA.search(body) is not None or _spelt(body)))
-            return body if content is NOT_AN_OBJECT and not strict else content
-        if looks and self._looks and (found := unwanted(content, self._taken, no_fetching=self._no_fetching)):
+            harmless = content is NOT_AN_OBJECT or (content is BROKEN and not self._looks)
+            passes = not self._strict if harmless else not (self._looks or self._edits)
+            return body if passes else content
+        if self._looks and (found := unwanted(content, self._taken, no_fetching=self._no_fetching)):
             return self._unwanted_media(*found)
         given = content
         if self._remote:
@@ -126,7 +101,7 @@ class PathRules:
         changes = self._changes(content) if self._edits else {}
         if isinstance(changes, Refusal):
             return changes
-        return body if content is given and not changes else written({**content, **changes})
+        return body if content is given and not changes else document.written({**content, **changes})
 
     def _unwanted_media(self, member: str, kind: str) -> Refusal:
         if kind.startswith(REMOTE):

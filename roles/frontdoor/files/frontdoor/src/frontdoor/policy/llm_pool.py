@@ -32,11 +32,6 @@ NAMES: dict[str, frozenset[str]] = {
 }
 # The parts that llm-pool takes where OpenAI's responses have items.
 _PARTS = frozenset(("text", "image_url", "audio_url", "file"))
-# Cheap tests for bodies that may have them, behind a quotation mark: others need not be parsed.
-_TYPED = r'type"[ \t\r\n]*:[ \t\r\n]*"(?:' + "|".join(sorted(_PARTS)) + ')"'
-WORDS = {path: f'(?:{"|".join(sorted(names))})"' for path, names in NAMES.items()}
-WORDS[RESPONSES] += f"|{_TYPED}"
-
 # Of a decoding: range, or None for a list of texts. The lower end of top_p is not part of its range.
 _RANGES: dict[str, tuple[float, float] | None] = {
     "beam_size": (1, 16),

@@ -38,9 +38,6 @@ _FEATURES = "features"
 # a batch, its conversation, the content of a message, a tool result, its content
 _MAX_DEPTH = 8
 
-# Cheap test for bodies that may hold such a part: others need not be parsed.
-WORDS = "(?:input_)?(?:image|audio|video|document)"
-
 
 def unwanted(content: dict[str, Any], taken: frozenset[str], *, no_fetching: bool = False) -> tuple[str, str] | None:
     """The member with the first part that needs a modality which is not taken, or has to be fetched, and what it is."""

@@ -81,15 +81,15 @@ class Reader:
         `fields` are its header lines, `sent` is the body as the engine is sent it, and `usable` are the open replicas,
         as bits. A body that cannot be read says nothing.
         """
-        content = document.content if sent is document.body else orjson.loads(sent)
-        table = {} if isinstance(content, Refusal) else content
-        session, strict = self._session(fields, table)
-        beginning = _beginning(table) if self._routing.prefix_affinity else b""
+        content = document.content if sent is document.body else document.sent
+        table = content if isinstance(content, dict) else {}
+        session, strict = self._session(fields, table, document)
+        beginning = _beginning(table, document) if self._routing.prefix_affinity else b""
         prompt = hash(beginning) if beginning else None
         if not self._shortest:
             return Wish(session, prompt, strict)
         limit, answer = self._answer(path, table)
-        tokens = self._tokens(fields, sent, table, answer)
+        tokens = self._tokens(fields, sent, table, answer, document)
         if tokens <= self._shortest:
             return Wish(session, prompt, strict)
         fits = sum(1 << one for one, length in enumerate(self._lengths) if tokens <= length)
@@ -98,7 +98,7 @@ class Reader:
             return _too_long(tokens, longest, limit, answer)
         return Wish(session, prompt, strict, fits)
 
-    def _session(self, fields: bytes, table: dict[str, Any]) -> tuple[int | None, bool]:
+    def _session(self, fields: bytes, table: dict[str, Any], document: Document) -> tuple[int | None, bool]:
         """The hash of what names the session, and whether it is to stay with its replica whatever comes."""
         mode = self._routing.sticky
         if mode == "off":
@@ -115,10 +115,12 @@ class Reader:
             for name in names:
                 value = value.get(name) if isinstance(value, dict) else None
             if isinstance(value, str) and value:
-                return hash((".".join(names), value)), mode == "strict"
+                return hash((".".join(names), document.whole(value, _BEGINNING))), mode == "strict"
         return None, False
 
-    def _tokens(self, fields: bytes, body: bytes | bytearray, table: dict[str, Any], answer: int) -> int:
+    def _tokens(
+        self, fields: bytes, body: bytes | bytearray, table: dict[str, Any], answer: int, document: Document
+    ) -> int:
         """The least that a prompt takes together with its answer; 0 where nothing is known."""
         if table.get(_SHORTENED) is not None:
             return 0
@@ -126,7 +128,7 @@ class Reader:
             return int(told[1]) + answer
         # of a short body nothing need be counted
         long = len(body) // 2 + answer > self._shortest
-        return _least_tokens(table) + answer if long else answer
+        return _Counted(document, max(self._lengths)).least_tokens(table) + answer if long else answer
 
     def _answer(self, path: str, table: dict[str, Any]) -> tuple[str, int]:
         """What limits the answer, and to how many tokens; 0 where nothing does, or where it takes no part."""
@@ -154,7 +156,7 @@ def _too_long(tokens: int, length: int, limit: str, answer: int) -> Refusal:
     return Refusal(413, "context_length_exceeded", message, details=details)
 
 
-def _beginning(table: dict[str, Any]) -> bytes:
+def _beginning(table: dict[str, Any], document: Document) -> bytes:
     """The beginning of a prompt: what stands before the conversation, and its messages up to the user's first one.
 
     The turns of one conversation begin alike, and two conversations seldom do. Empty where no prompt is found: such
@@ -169,30 +171,55 @@ def _beginning(table: dict[str, Any]) -> bytes:
             )
             value = value[: first + 1] if first >= 0 else value[:_BEGINNING]
         elif isinstance(value, str):
-            value = value[:_BEGINNING]
+            value = document.whole(value, _BEGINNING)[:_BEGINNING]
         parts.append(value)
     if not any(parts):
         return b""
     try:
-        return orjson.dumps(parts)
+        return document.restored(orjson.dumps(parts))
     except orjson.JSONEncodeError:
         # numbers beyond 64 bits, half a surrogate pair
         return b""
 
 
-def _least_tokens(table: dict[str, Any]) -> int:
-    """The least number of tokens of a prompt; of several prompts that of the longest, since each has a context."""
-    before = sum(_characters(table.get(name)) for name in _BEFORE)
-    found = 0
-    for name in _PROMPTS:
-        value = table.get(name)
-        if isinstance(value, list) and name in ("prompt", "token_ids"):
-            found = (
-                max([found, *map(_of_prompt, value)], default=0) if not _are_tokens(value) else max(found, len(value))
-            )
-        else:
-            found = max(found, (before + _characters(value)) // _CHARACTERS)
-    return found
+class _Counted:
+    """Counts at least as much of the texts of a document as the longest context can hold."""
+
+    def __init__(self, document: Document, length: int) -> None:
+        self._document = document
+        # spaces do not count, and some letters are long
+        self._most = length * _CHARACTERS * 2
+
+    def least_tokens(self, table: dict[str, Any]) -> int:
+        """The least number of tokens of a prompt; of several prompts that of the longest, since each has a context."""
+        before = sum(self._characters(table.get(name)) for name in _BEFORE)
+        found = 0
+        for name in _PROMPTS:
+            value = table.get(name)
+            if isinstance(value, list) and name in ("prompt", "token_ids"):
+                longest = len(value) if _are_tokens(value) else max(map(self._of_prompt, value), default=0)
+            else:
+                longest = (before + self._characters(value)) // _CHARACTERS
+            found = max(found, longest)
+        return found
+
+    def _of_prompt(self, prompt: Any) -> int:
+        if isinstance(prompt, list):
+            return len(prompt) if _are_tokens(prompt) else 0
+        return self._characters(prompt) // _CHARACTERS
+
+    def _characters(self, value: Any, depth: int = 0) -> int:
+        """Characters of the texts in messages, spaces apart. What pictures and sounds take is not known here."""
+        if isinstance(value, str):
+            text = self._document.whole(value, self._most)
+            return len(text) - text.count(" ") - text.count("\n")
+        if depth > 4:
+            return 0
+        if isinstance(value, list):
+            return sum(self._characters(one, depth + 1) for one in value)
+        if isinstance(value, dict):
+            return sum(self._characters(value.get(name), depth + 1) for name in ("content", "text", "output"))
+        return 0
 
 
 def _are_tokens(value: list[Any]) -> bool:
@@ -201,22 +228,3 @@ def _are_tokens(value: list[Any]) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _of_prompt(prompt: Any) -> int:
-    if isinstance(prompt, list):
-        return len(prompt) if _are_tokens(prompt) else 0
-    return _characters(prompt) // _CHARACTERS
-
-
-def _characters(value: Any, depth: int = 0) -> int:
-    """Characters of the texts in messages, spaces apart. What pictures and sounds take is not known here."""
-    if isinstance(value, str):
-        return len(value) - value.count(" ") - value.count("\n")
-    if depth > 4:
-        return 0
-    if isinstance(value, list):
-        return sum(_characters(one, depth + 1) for one in value)
-    if isinstance(value, dict):
-        return sum(_characters(value.get(name), depth + 1) for name in ("content", "text", "output"))
-    return 0
