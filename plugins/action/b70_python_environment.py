@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from typing import Any
 
@@ -12,17 +13,15 @@ from ansible import constants as C
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.arcpro.b70.plugins.module_utils._python_environment.spec import ARGUMENTS
 from ansible_collections.arcpro.b70.plugins.plugin_utils._work import HostJob
 
 display = Display()
 
 MODULE = "arcpro.b70.b70_python_environment"
-STATUS = "ansible.legacy.async_status"
 # The first pause is short because what the cache has takes seconds.
 PAUSES_S = (0.5, 4.0)
 SAY_S = 10.0
-OF_THE_JOB = ("ansible_job_id", "finished", "results_file", "started")
+OF_THE_WORK = ("state", "joined", "progress", "told_to")
 
 
 class ActionModule(ActionBase):
@@ -42,57 +41,27 @@ class ActionModule(ActionBase):
                 labels = ", ".join(str(step["label"]) for step in self._task.args["steps"])
                 self._say(f"would install {labels}, because {found['reason']}")
             return {**result, **found}
-        found = self._ask("look")
+        self._token = secrets.token_hex(8)
+        found = self._ask("predict")
         if found.get("failed") or not found["changed"]:
             return {**result, **found}
-        self._job = HostJob(self._connection, "the installation", self._say, PAUSES_S)
-        self._folder = self.get_shell_option("async_dir", default="~/.ansible_async")
-        job = self._start()
-        if "ansible_job_id" not in job:
-            return {**result, **job}
-        done = self._watch(job["ansible_job_id"])
-        return {**result, **{key: value for key, value in done.items() if key not in OF_THE_JOB}}
+        self._begun, self._said = time.monotonic(), 0.0
+        done = HostJob(self._connection, "the installation", self._say, PAUSES_S).finish(self._ask, self._show)
+        if done.get("state") == "none":
+            done.update(failed=True, msg="the installation vanished, as after a reboot; run again to go on")
+        return {**result, **{key: value for key, value in done.items() if key not in OF_THE_WORK}}
 
-    def _start(self) -> dict[str, Any]:
-        """Have the host do it as a job of its own."""
-        timeout = int(self._task.args.get("timeout", ARGUMENTS["timeout"]["default"]))
-        # Each command has its own limit; this one only ends what hangs in spite of that.
-        self._task.async_val = timeout * 4 * (len(self._task.args.get("steps", [])) + 1)
-        try:
-            return dict(self._execute_module(module_name=MODULE, task_vars=self._vars, wrap_async=True))
-        finally:
-            self._task.async_val = 0
-
-    def _watch(self, job: str) -> dict[str, Any]:
-        begun = said = time.monotonic()
-        while True:
-            done = self._job.look(lambda: self._status(job, "status"))
-            if done.get("finished"):
-                if done.get("msg") == "could not find job":
-                    done["msg"] = f"{self._label}: the installation vanished, as after a reboot; run again to go on"
-                else:
-                    self._status(job, "cleanup")
-                return done
-            now = time.monotonic()
-            if now - said >= SAY_S:
-                said = now
-                self._say_progress(now - begun)
-
-    def _say_progress(self, seconds: float) -> None:
-        found = self._job.ask(lambda: self._ask("progress"))
-        now = found.get("progress") or {
-            "text": "waiting for another installation, or between two steps",
-            "written_mib": 0,
-        }
+    def _show(self, found: dict[str, Any]) -> None:
+        seconds = time.monotonic() - self._begun
+        if seconds - self._said < SAY_S:
+            return
+        self._said = seconds
+        now = found["progress"] or {"text": "waiting for another installation, or between two steps", "written_mib": 0}
         written = f", {now['written_mib']} MiB written" if now["written_mib"] else ""
         self._say(f"{now['text']}{written}, {seconds:.0f} s so far")
 
-    def _status(self, job: str, mode: str) -> dict[str, Any]:
-        arguments = {"jid": job, "mode": mode, "_async_dir": self._folder}
-        return dict(self._execute_module(module_name=STATUS, module_args=arguments, task_vars=self._vars))
-
     def _ask(self, part: str) -> dict[str, Any]:
-        arguments = {**self._task.args, "part": part}
+        arguments = {**self._task.args, "part": part, "token": self._token}
         return dict(self._execute_module(module_name=MODULE, module_args=arguments, task_vars=self._vars))
 
     def _say(self, text: str) -> None:

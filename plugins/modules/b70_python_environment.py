@@ -158,8 +158,12 @@ options:
   part:
     description: Internal, between the action plugin and the module.
     type: str
-    choices: [make, look, progress]
+    choices: [make, predict, start, look, acknowledge]
     default: make
+  token:
+    description: Internal. What the action plugin tells its own calls by.
+    type: str
+    default: ""
 """
 
 EXAMPLES = r"""
@@ -223,33 +227,24 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.arcpro.b70.plugins.module_utils._python_environment import host, plan, spec
+from ansible_collections.arcpro.b70.plugins.module_utils._python_environment import job, spec
+from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkError
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=spec.ARGUMENTS, supports_check_mode=True)
-    wanted, place = spec.wanted(module.params), spec.place(module.params, os.environ)
-    if module.params["part"] == "progress":
-        module.exit_json(changed=False, progress=host.progress(place))
+    given, part = module.params, module.params["part"]
     try:
-        work, found = host.look(place, wanted)
-        before = found
-        if work.kind != "nothing" and module.params["part"] == "make" and not module.check_mode:
-            work, found = host.make(place, wanted)
-    except host.EnvironmentProblem as problem:
-        module.fail_json(msg=str(problem))
-    except OSError as error:
-        module.fail_json(msg=f"{error.filename or place.path}: {error.strerror}")
-    changed = work.kind != "nothing"
-    after = plan.record(wanted, "", {}, [])
-    diff = {
-        "before_header": str(place.path),
-        "after_header": str(place.path),
-        "before": plan.listing(before),
-        "after": plan.listing(after if changed else before),
-    }
-    made = {} if found is None else {"python": found["interpreter"], "came": found["came"], "wheels": found["wheels"]}
-    module.exit_json(changed=changed, reason=work.why, diff=diff, **made)
+        if part in ("make", "predict"):
+            place, wanted = spec.place(given, os.environ), spec.wanted(given)
+            result = job.answer(place, wanted, write=part == "make" and not module.check_mode)
+        else:
+            result = job.Installation(given).answer(part)
+    except WorkError as error:
+        result = {"failed": True, "msg": str(error)}
+    if result.pop("failed", False):
+        module.fail_json(**result)
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def test_an_environment_is_predicted_made_left_alone_and_refused(tmp_path: Path)
         task("made", "env", good, **{"async": 600, "poll": 1}),
         task("again", "env", good),
         task("settled", "env", good, check_mode=True),
-        task("refused", "other", bad, ignore_errors=True),
+        task("refused", "other", bad, ignore_errors=True, **{"async": 600, "poll": 1}),
         {"ansible.builtin.copy": {"content": said, "dest": str(tmp_path / "said.json"), "mode": "0600"}},
     ]
     play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "tasks": tasks}
@@ -51,7 +51,6 @@ def test_an_environment_is_predicted_made_left_alone_and_refused(tmp_path: Path)
     assert found["made"]["wheels"] == {"demo==1.0+xpu": f"sha256:{digest}"}
     assert [found[name]["changed"] for name in ("made", "again", "settled")] == [True, False, False]
     assert found["again"]["wheels"] == found["made"]["wheels"]
-    # A job of the host's own, whose failure is told as it is.
     assert found["refused"]["failed"]
     assert "demo could not be installed into" in found["refused"]["msg"]
     assert "not what is pinned" in found["refused"]["msg"]

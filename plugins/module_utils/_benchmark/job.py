@@ -33,6 +33,7 @@ from .._slot.words.types import Layout, Request, SlotFault, ToldToEndFault
 from .._slot_module import layout_of
 from .._work.decide import Found, differences
 from .._work.folder import Folder, WorkError
+from .._work.protocol import conclude
 from . import bench, draw, report, run
 from .bench import BenchmarkError, Wanted
 from .comparison import Band, essence, outlook
@@ -84,15 +85,9 @@ class BenchmarkJob(SlotJob):
     def line(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> str:
         return f"{given['profile']} since {given['began_at']}"
 
-    def outcome(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = seen.get("found") or {"failed": f"{seen['ended']['why']}. Nothing was recorded"}
-        return found
-
     def shown(self, found: Found) -> dict[str, Any]:
-        failed = found.result.get("failed")
         where = {"unit": self.unit, "progress": str(self.folder.out / "progress")}
-        told = {"failed": True, "msg": failed} if failed else {}
-        return {"pictures": found.result.get("pictures"), **where, **told}
+        return {**where, **{key: found.result[key] for key in ("pictures", "failed", "msg") if key in found.result}}
 
     def answer(self, *, check_mode: bool) -> dict[str, Any]:
         if self.params["state"] == "foreseen":
@@ -275,23 +270,18 @@ def main(folder: str) -> None:
 
     ending = Ending()
     ending.clock.heed_signals(ending.told)
-    found: dict[str, Any]
-    try:
-        fx = effects(params, say, ending)
-        record = bench.run(wanted_of(params, fx.now()), fx)
-        Store(params["records_dir"]).write(record)
+
+    def measured() -> dict[str, Any]:
+        try:
+            fx = effects(params, say, ending)
+            record = bench.run(wanted_of(params, fx.now()), fx)
+            Store(params["records_dir"]).write(record)
+        except (BenchmarkError, GeneratorError, ShapeError, SlotFault) as error:
+            return {"failed": True, "msg": str(error)}
         kept = {key: record[key] for key in ("verdict", "reasons")}
-        found = {"record": record, "pictures": _pictures(params, record), **kept}
-    except ToldToEndFault:
-        # Say nothing: systemd knows whether somebody ended it or its time was over.
-        return
-    except (BenchmarkError, GeneratorError, ShapeError, SlotFault) as error:
-        found = {"failed": str(error)}
-    except Exception as error:
-        traceback.print_exc()
-        found = {"failed": f"the benchmark broke off: {type(error).__name__}: {error}"}
-    ended = {"how": "done", "why": "", "at": stamp(ending.clock.now())}
-    work.save_seen({"now": "", "ended": ended, "found": found})
+        return {"record": record, "pictures": _pictures(params, record), **kept}
+
+    conclude(work, BenchmarkJob.noun, measured)
 
 
 def _pictures(params: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, str]:

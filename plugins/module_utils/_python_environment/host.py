@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import re
@@ -26,8 +25,6 @@ from ansible_collections.arcpro.b70.plugins.module_utils import _files
 from ansible_collections.arcpro.b70.plugins.module_utils._python_environment import plan
 
 RECORD = "b70-environment.json"
-# The file with the progress, for observers.
-PROGRESS_DIR = Path("/run")
 SERIES = re.compile(r"3\.\d+")
 # The top-level entries of an environment. With any other entry it is somebody else's folder.
 OURS = frozenset(
@@ -85,7 +82,8 @@ def run(
 
 @dataclass
 class Place:
-    """The paths on the host. python_mirror: the source of uv's own Pythons. variables: of the caller."""
+    """The paths on the host. python_mirror: the source of uv's own Pythons. variables: of the caller. say: hears what a
+    command is for and its process, and an empty text when it has ended."""
 
     path: Path
     uv: str
@@ -96,15 +94,12 @@ class Place:
     sources: plan.Sources = field(default_factory=plan.Sources)
     variables: Mapping[str, str] = field(default_factory=dict)
     run: Run = run
+    say: Callable[[str, int], None] = lambda text, pid: None
     system_python: str = "/usr/bin/python{}"
 
     @property
     def python(self) -> Path:
         return self.path / "bin/python"
-
-    @property
-    def progress(self) -> Path:
-        return PROGRESS_DIR / f"b70-environment-{hashlib.sha256(str(self.path).encode()).hexdigest()[:12]}.json"
 
     def environment(self, alone: bool = False) -> dict[str, str]:
         """uv's variables. alone: none that names a source of packages."""
@@ -133,17 +128,6 @@ def look(place: Place, wanted: plan.Wanted) -> tuple[plan.Work, dict[str, Any] |
                 "path."
             )
     return work, found
-
-
-def progress(place: Place) -> dict[str, Any]:
-    """The progress of another process with this environment. Empty if there is none."""
-    try:
-        said = json.loads(place.progress.read_text(encoding="utf-8"))
-        counters = Path(f"/proc/{said['pid']}/io").read_text(encoding="ascii")
-    except (OSError, ValueError, KeyError):
-        return {}
-    written = next((line.split()[1] for line in counters.splitlines() if line.startswith("wchar:")), "0")
-    return {"text": said["text"], "written_mib": int(written) // 2**20}
 
 
 @contextlib.contextmanager
@@ -192,17 +176,16 @@ class Making:
             place.environment(bool(attempt and attempt.alone)) | dict(attempt.variables if attempt else {}) | dict(more)
         )
 
-        def began(pid: int) -> None:
-            _files.write([_files.Wanted(place.progress, json.dumps({"pid": pid, "text": text}).encode())])
-
         try:
-            done = place.run([place.uv, *words, *options], environment, stdin, place.timeout, began)
+            done = place.run(
+                [place.uv, *words, *options], environment, stdin, place.timeout, lambda pid: place.say(text, pid)
+            )
         except FileNotFoundError as error:
             raise EnvironmentProblem(
                 f"there is no uv at {place.uv}: run the role arcpro.b70.host first (in site.yml: the tag host)."
             ) from error
         finally:
-            place.progress.unlink(missing_ok=True)
+            place.say("", 0)
         if done.code is None:
             raise EnvironmentProblem(
                 f"{text} did not end within {place.timeout:.0f} s and was ended. Find out why it is slow, or set a "

@@ -55,7 +55,8 @@ ARGUMENTS: dict[str, Any] = {
     "extra_index_urls": WORDS,
     "no_index": NO,
     "timeout": {"type": "int", "default": 1800},
-    "part": {"type": "str", "choices": ["make", "look", "progress"], "default": "make"},
+    "part": {"type": "str", "choices": ["make", "predict", "start", "look", "acknowledge"], "default": "make"},
+    "token": {"type": "str", "default": "", "no_log": False},
 }
 
 

@@ -22,7 +22,6 @@ from typing import Any
 
 from .. import _files
 from .._transient import Task
-from .._work.decide import Found
 from .._work.folder import Folder, own_archive
 from .._work.protocol import Beginning, Job
 from . import host
@@ -75,6 +74,7 @@ class Download(Job):
     """The download of one model. request: None where it is only looked at."""
 
     noun = "download"
+    passing = True
     directory: str
     request: Request | None = None
 
@@ -96,12 +96,6 @@ class Download(Job):
             told = {"left": len(given["files"]), "bytes": size, "progress": progress}
             return {"state": "running", "joined": found.joined, **told}
         return {"state": found.state, **{key: value for key, value in found.result.items() if key != "failed"}}
-
-    def acknowledge(self) -> Found:
-        found = super().acknowledge()
-        if found.state == "ended":
-            self.folder.remove()
-        return found
 
     def differs(self, given: Mapping[str, Any]) -> list[str]:
         assert self.request is not None

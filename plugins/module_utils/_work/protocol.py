@@ -8,14 +8,16 @@ The work is a transient unit of systemd. Each call is short and may come twice, 
 
 from __future__ import annotations
 
+import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from .._slot.host.clock import SystemClock
 from .._slot.model.state_file import stamp
+from .._slot.words.types import ToldToEndFault
 from .._transient import Systemd, Task
 from .decide import BEGIN, REFUSE, Found, death, on_begin
 from .folder import Folder, WorkError, last_line, own_archive
@@ -41,6 +43,7 @@ class Job(ABC):
 
     params: Mapping[str, Any]
     noun: ClassVar[str]
+    passing: ClassVar[bool] = False  # whether the folder goes when a play has the result
     systemd: ClassVar[Systemd] = Systemd(WorkError, "work of a host")
 
     @property
@@ -57,9 +60,10 @@ class Job(ABC):
     def begin(self) -> Beginning:
         """Return what to do; raise a fault if it can't be done. The folder has the program and is held."""
 
-    @abstractmethod
     def outcome(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
         """Return what became of work that has ended. The folder is held."""
+        found: dict[str, Any] = seen.get("found") or {"failed": True, "msg": seen["ended"]["why"]}
+        return found
 
     def differs(self, given: Mapping[str, Any]) -> Sequence[str]:
         """Return how work with this `given` is not what the options ask for."""
@@ -124,6 +128,8 @@ class Job(ABC):
             if found.result:
                 # The first note stays.
                 self.folder.save_result({"told_to": self.params["token"], **found.result})
+            if found.result and self.passing:
+                self.folder.remove()
         return found
 
     def _begin(self, archive: Path) -> None:
@@ -162,3 +168,16 @@ class Job(ABC):
         # The unit before what it saw: if it ends between the two looks, it has left that.
         running = not result and self.systemd.state(self.unit).running
         return Found("running" if running else "ended", given, self.folder.seen() or self.nothing_seen(), result)
+
+
+def conclude(folder: Folder, noun: str, work: Callable[[], dict[str, Any]]) -> None:
+    """Do the work of a unit and save what it found; a fault of the program is a finding too."""
+    try:
+        found = work()
+    except ToldToEndFault:
+        return  # systemd knows whether somebody ended it or its time was over
+    except Exception as error:
+        traceback.print_exc()
+        found = {"failed": True, "msg": f"the {noun} broke off: {type(error).__name__}: {error}"}
+    ended = {"how": "done", "why": "", "at": stamp(SystemClock().now())}
+    folder.save_seen({"now": "", "ended": ended, "found": found})

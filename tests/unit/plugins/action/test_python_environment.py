@@ -14,34 +14,25 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.arcpro.b70.plugins.action import b70_python_environment as action
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _work
 
-DONE = {"changed": True, "finished": True, "ansible_job_id": "j1", "reason": "there is no finished environment"}
+BEGUN = {"changed": False, "state": "running", "joined": False, "progress": {}}
+FURTHER = {**BEGUN, "progress": {"text": "step 2 of 3: torch from https://vendor/xpu", "written_mib": 700}}
+DONE = {**BEGUN, "state": "ended", "changed": True, "reason": "there is no finished environment"}
 
 
 class Host:
-    """Answers modules; `status` is what the job says, one after the other, an exception is raised."""
+    """Answers modules: a prediction, and one answer after the other of an installation; exceptions are raised."""
 
-    def __init__(self, look, status=()):
-        self.look, self.status = look, list(status)
-        self.asked, self.limits = [], []
+    def __init__(self, prediction, *watched):
+        self.prediction, self.watched = prediction, list(watched)
+        self.asked = []
 
-    def answer(self, task, module_name, module_args=None, wrap_async=False, **_more):
-        if module_name == action.STATUS:
-            self.asked.append(module_args["mode"])
-            if module_args["mode"] == "cleanup":
-                return {}
-            answer = self.status.pop(0)
-            if isinstance(answer, Exception):
-                raise answer
-            return dict(answer)
-        if wrap_async:
-            self.asked.append("start")
-            self.limits.append(task.async_val)
-            return {"ansible_job_id": "j1", "started": 1, "finished": 0}
+    def answer(self, module_name, module_args=None, wrap_async=False, **_more):
         part = (module_args or {}).get("part", "make")
-        self.asked.append(part)
-        if part == "progress":
-            return {"progress": {"text": "step 2 of 3: torch from https://vendor/xpu", "written_mib": 700}}
-        return dict(self.look)
+        self.asked.append("async" if wrap_async else part)
+        answer = self.watched.pop(0) if part in ("start", "look") else {} if part == "acknowledge" else self.prediction
+        if isinstance(answer, Exception):
+            raise answer
+        return dict(answer)
 
 
 @pytest.fixture
@@ -64,45 +55,34 @@ def run(host, **task):
     plugin = object.__new__(action.ActionModule)
     plugin._task = SimpleNamespace(**{**given, **task})
     plugin._connection = SimpleNamespace(transport="local", has_native_async=False, reset=lambda: None)
-    plugin.get_shell_option = lambda name, default: default
-    plugin._execute_module = lambda **arguments: host.answer(plugin._task, **arguments)
+    plugin._execute_module = host.answer
     return plugin.run(None, {"inventory_hostname": "b70-1"})
 
 
 def test_a_converged_environment_takes_one_look(said):
     host = Host({"changed": False, "wheels": {}})
     assert run(host) == {"changed": False, "wheels": {}}
-    assert host.asked == ["look"]
+    assert host.asked == ["predict"]
 
 
 def test_what_is_wrong_from_the_start_is_told_at_once(said):
     host = Host({"failed": True, "msg": "there is no uv"})
     assert run(host)["msg"] == "there is no uv"
-    assert host.asked == ["look"]
+    assert host.asked == ["predict"]
 
 
-def test_the_work_is_a_job_of_the_hosts_and_its_progress_is_shown(said):
-    host = Host({"changed": True}, [{"finished": False}] * 8 + [DONE])
+def test_the_work_is_the_host_s_and_its_progress_is_shown(said):
+    host = Host({"changed": True}, BEGUN, AnsibleConnectionFailure("gone"), *[FURTHER] * 8, DONE)
     assert run(host) == {"changed": True, "reason": "there is no finished environment"}
-    assert host.asked[:3] == ["look", "start", "status"]
-    assert host.asked[-1] == "cleanup"
-    assert host.limits == [1200]
-    assert said
-    assert all(
-        line.startswith("b70-1 | /opt/b70/env: step 2 of 3: torch from https://vendor/xpu, 700 MiB written, ")
-        for line in said
-    )
+    assert (host.asked[:3], host.asked[-1]) == (["predict", "start", "look"], "acknowledge")
+    assert [line.split(": ", 1)[1][:15] for line in said[:2]] == ["connection lost", "connected again"]
+    shown = "b70-1 | /opt/b70/env: step 2 of 3: torch from https://vendor/xpu, 700 MiB written, "
+    assert said[2:]
+    assert all(line.startswith(shown) for line in said[2:])
 
 
-def test_a_lost_connection_ends_nothing(said):
-    host = Host({"changed": True}, [AnsibleConnectionFailure("gone"), {"finished": False}, DONE])
-    assert run(host)["changed"]
-    assert [line.split(": ", 1)[1][:15] for line in said] == ["connection lost", "connected again"]
-
-
-def test_a_job_that_vanished_says_what_to_do(said):
-    host = Host({"changed": True}, [{"failed": True, "finished": True, "msg": "could not find job"}])
-    result = run(host)
+def test_an_installation_that_vanished_says_what_to_do(said):
+    result = run(Host({"changed": True}, BEGUN, {**BEGUN, "state": "none"}))
     assert result["failed"]
     assert "run again" in result["msg"]
 
@@ -111,6 +91,6 @@ def test_a_job_that_vanished_says_what_to_do(said):
 def test_a_prediction_and_an_async_of_the_callers_are_the_module_alone(said, task):
     host = Host({"changed": True, "reason": "there is no finished environment"})
     run(host, **task)
-    assert host.asked == (["start"] if "async_val" in task else ["make"])
+    assert host.asked == (["async"] if "async_val" in task else ["make"])
     predicted = "b70-1 | /opt/b70/env: would install torch, the lock, because there is no finished environment"
     assert said == ([predicted] if "check_mode" in task else [])

@@ -18,17 +18,11 @@ import time
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._python_environment import host, plan
+from ansible_collections.arcpro.b70.plugins.module_utils._python_environment import host, job, plan, spec
+from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import Folder, WorkError
 from machine import assert_ends
-from unit.plugins.module_utils._python_environment.uv_kit import NOWHERE, PYTHON, Server, place, step, wheel
-
-
-@pytest.fixture(autouse=True)
-def progress(tmp_path, monkeypatch):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    monkeypatch.setattr(host, "PROGRESS_DIR", folder)
-    return folder
+from unit.plugins.module_utils._python_environment.uv_kit import NOWHERE, PYTHON, UV, Server, place, step, wheel
+from unit.plugins.module_utils._work.units import Systemd, program
 
 
 @pytest.fixture
@@ -348,7 +342,7 @@ def test_a_uv_that_outlives_its_caller_keeps_the_lock(tmp_path):
     slow.chmod(0o755)
     program = (
         "from pathlib import Path; from ansible_collections.arcpro.b70.plugins.module_utils._python_environment import "
-        f"host, plan; host.PROGRESS_DIR = Path({str(tmp_path)!r}); here = Path({str(tmp_path)!r}); "
+        f"host, plan; here = Path({str(tmp_path)!r}); "
         f"host.make(host.Place(here / 'env', {str(slow)!r}, here / 'cache/uv', here), plan.Wanted({PYTHON!r}, ()))"
     )
     caller = subprocess.Popen(
@@ -385,24 +379,54 @@ def test_a_step_that_does_not_end_is_ended_with_all_its_children(tmp_path):
     assert_ends(tmp_path / "pid")
 
 
-def test_what_runs_says_how_far_it_is(tmp_path, progress):
-    seen = []
+@pytest.fixture
+def systemd(tmp_path, monkeypatch):
+    found = Systemd()
+    monkeypatch.setattr(job.Installation, "systemd", found)
+    monkeypatch.setattr(job, "_FOLDERS", tmp_path / "run")
+    return found
 
-    def run(argv, environment, stdin, limit, began):
-        began(os.getpid())
-        seen.append(host.progress(where))
-        return host.run(argv, environment, stdin, limit, lambda pid: None)
 
-    digest = wheel(tmp_path / "wheels", "demo", "1.0")
-    where = place(tmp_path, run=run, sources=plan.Sources(find_links=(str(tmp_path / "wheels"),)))
-    host.make(where, wanted(step("demo==1.0", digest)))
-    assert [said["text"] for said in seen] == [
-        "making an empty environment",
-        "step 1 of 1: demo==1.0 from the cache",
-    ]
-    assert all(said["written_mib"] >= 0 for said in seen)
-    assert host.progress(where) == {}
-    assert list(progress.iterdir()) == []
+def installation(tmp_path, requirements, token="1", **more):
+    given = {key: option.get("default") for key, option in spec.ARGUMENTS.items()}
+    one = {"label": "demo", "requirements": requirements, "hashed": True, "index": "", "url": "", "compile": False}
+    paths = {"path": str(tmp_path / "env"), "uv": UV, "uv_cache_dir": str(tmp_path / "cache/uv"), "python": PYTHON}
+    return job.Installation({**given, **paths, "steps": [one], "token": token, **more})
+
+
+def test_the_unit_makes_the_environment_says_how_far_it_is_and_is_told_no_password_by_a_file(
+    tmp_path, systemd, monkeypatch
+):
+    requirements = f"demo==1.0 --hash=sha256:{wheel(tmp_path / 'wheels', 'demo', '1.0')}"
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://me:hidden@127.0.0.1:9/simple")
+    one = installation(tmp_path, requirements, find_links=[str(tmp_path / "wheels")])
+    one.start(program(tmp_path))
+    holding = [file for file in one.folder.path.rglob("*") if file.is_file() and b"hidden" in file.read_bytes()]
+    assert [(file.name, file.stat().st_mode & 0o777) for file in holding] == [("secret", 0o600)]
+    said, save = [], Folder.save_seen
+
+    def save_seen(folder, seen):
+        save(folder, seen)
+        said.append(one.answer("look")["progress"])
+
+    monkeypatch.setattr(Folder, "save_seen", save_seen)
+    job.main(str(one.folder.path))
+    assert [now["text"] for now in said if now] == ["making an empty environment", "step 1 of 1: demo from the cache"]
+    systemd.end()
+    found = one.answer("start")
+    assert (found["state"], found["changed"], found["reason"]) == ("ended", True, "there is no finished environment")
+    one.answer("acknowledge")
+    assert not one.folder.path.exists()
+
+
+def test_an_installation_that_was_killed_goes_on_and_other_steps_for_its_path_wait(tmp_path, systemd):
+    installation(tmp_path, "demo==1.0").start(program(tmp_path))
+    with pytest.raises(WorkError, match=rf"under way, with other steps for {tmp_path}/env: run this again"):
+        installation(tmp_path, "demo==2.0", token="2").start(program(tmp_path))
+    systemd.end("oom-kill")
+    found = installation(tmp_path, "demo==1.0").answer("look")
+    assert found["msg"] == "the installation broke off: the kernel ended it for memory"
+    assert installation(tmp_path, "demo==2.0", token="2").start(program(tmp_path)).state == "running"
 
 
 def test_a_host_without_uv_is_told_how_to_get_it(tmp_path):
