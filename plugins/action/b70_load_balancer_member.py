@@ -40,5 +40,7 @@ def _not_reached(why: str) -> dict[str, Any]:
         "known": False,
         "servers": [],
         "sessions": 0,
+        "in_service": False,
+        "refused": "",
         "summary": f"WARNING: this load balancer cannot be reached and was left as it is: {why.strip()}",
     }

@@ -21,7 +21,8 @@ from ansible.utils.display import Display
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _fleet_run
 from ansible_collections.arcpro.b70.plugins.plugin_utils._controller_action import ControllerAction
-from ansible_collections.arcpro.b70.plugins.plugin_utils._fleet import Seen, seen_by
+from ansible_collections.arcpro.b70.plugins.plugin_utils._fleet import Seen, seen_by, taken_away, too_many
+from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer.capacity import least_of
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout import show
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.begin import Look, Settings, plan, refusals, resumable
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.decide import (
@@ -44,6 +45,7 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.model import (
 )
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.reading import (
     NO_ANSWER,
+    cut_off,
     exposed,
     layout_of,
     look_of,
@@ -72,6 +74,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gate_without_record": {"type": "str", "choices": ["hold", "pass"], "default": "hold"},
     "gate_timeout": {"type": "int", "default": 1800},
     "foreseen": {"type": "str", "default": ""},
+    "models": {"type": "list", "elements": "str", "default": []},
+    "replace": {"type": "list", "elements": "str", "default": []},
+    "min_ready": {"type": "raw", "default": 0},
+    "refused": {"type": "str", "default": "__load_balancer_refusal"},
+    "restored": {"type": "str", "default": ""},
     "looked": {"type": "str", "default": "__slot_looked"},
     "quarantined": {"type": "list", "elements": "dict", "default": []},
     "measure": {"type": "str", "default": ""},
@@ -123,7 +130,7 @@ class ActionModule(ControllerAction):
         lines = show.plan_lines(rollout, int(self._vars.get("ansible_forks", 5)))
         if rollout.id != name:
             lines.insert(1, f"resumes the rollout that began at {rollout.began}")
-        lines += self._foreseen(rollout)
+        lines += self._capacity(rollout, seen) + self._foreseen(rollout)
         # What hosts answered to an earlier run may contradict each other.
         decision = decide(rollout)
         begins = bool(decision.next) and not self._task.check_mode
@@ -142,6 +149,28 @@ class ActionModule(ControllerAction):
             "sizes": [len(batch) for batch in rollout.batches] if begins else [],
             "summary": lines,
         }
+
+    def _capacity(self, rollout: Rollout, seen: Mapping[str, Seen]) -> list[str]:
+        """What clients lose. Raises ValueError where that needs a yes."""
+        if not rollout.batches:
+            return []
+        least = least_of(self._given["min_ready"])
+        hosts = [host for wave in rollout.batches for host in wave]
+        lost = taken_away(seen, hosts, self._given["models"], least)
+        asked = [model for model in lost if model not in self._given["replace"]]
+        if asked:
+            words = "; ".join(lost[model] for model in asked)
+            raise ValueError(
+                f"nothing was started, because clients would lose a model: {words}. If it is to be replaced: "
+                f"-e replace={','.join(asked)}"
+            )
+        many = too_many(seen, rollout.batches, least[""])
+        if many:
+            raise ValueError(
+                f"nothing was started: {many} (b70_min_ready). Take fewer hosts at once, such as -e waves=1, or go on "
+                "with -e b70_min_ready=0"
+            )
+        return [f"replaces a model: {words}" for words in lost.values()]
 
     def _foreseen(self, rollout: Rollout) -> list[str]:
         """What the gate will do. Raises ValueError where it could not judge the canary host."""
@@ -209,7 +238,7 @@ class ActionModule(ControllerAction):
         strangers = set(self._vars["ansible_play_batch"]) - set(wave) - at_rest
         if strangers:
             raise ValueError(f"{listed(sorted(strangers))} is in no wave that is open; see {record}")
-        rollout = rollout.with_results({host: result_of(self._result(host)) for host in wave})
+        rollout = rollout.with_results({host: result_of(self._returned(host)) for host in wave})
         return self._follow(decide(rollout, wave), record, wave)
 
     def _gate(self) -> dict[str, Any]:
@@ -232,14 +261,15 @@ class ActionModule(ControllerAction):
         rollout, record = self._read()
         missed = exposed(self._given["quarantined"])
         known = {member.host: member.result for member in rollout.members}
-        decision = decide(
-            rollout.with_results(
-                {host: replace(known[host], verdict=Verdict.EXPOSED, why=why) for host, why in missed.items()}
-            )
-        )
+        worse = {host: replace(known[host], verdict=Verdict.EXPOSED, why=why) for host, why in missed.items()}
+        for host in self._vars["ansible_play_batch"] if self._given["restored"] else ():
+            why = cut_off(self._vars["hostvars"][host].get(self._given["restored"]) or ())
+            if why and known[host].verdict is Verdict.VERIFIED:
+                worse[host] = replace(known[host], verdict=Verdict.CUT_OFF, why=why)
+        decision = decide(rollout.with_results(worse))
         if self._given["measure"] and decision.rollout.status is Status.RUNNING:
             decision = replace(decision, next=(), measure=self._given["measure"])
-        return self._follow(decision, record, missed) if missed else self._told(decision)
+        return self._follow(decision, record, worse) if worse else self._told(decision)
 
     def _told(self, decision: Decision) -> dict[str, Any]:
         before = {member.host: member.before or "" for member in decision.rollout.members}
@@ -256,7 +286,7 @@ class ActionModule(ControllerAction):
     def _back(self) -> dict[str, Any]:
         rollout, record = self._read()
         before = {member.host: member.before for member in rollout.members}
-        results = {host: return_of(self._result(host), before[host]) for host in rollout.back}
+        results = {host: return_of(self._returned(host), before[host]) for host in rollout.back}
         rollout = after_rollback(rollout.with_results(results))
         _write(record, rollout)
         return {}
@@ -290,6 +320,13 @@ class ActionModule(ControllerAction):
     def _result(self, host: str) -> Mapping[str, Any] | None:
         found = self._vars["hostvars"][host].get(self._given["results"])
         return found if isinstance(found, Mapping) else None
+
+    def _returned(self, host: str) -> Mapping[str, Any] | None:
+        """The result of a host's switch. One that clients need was not drained, and so not switched."""
+        found, refusal = self._result(host), self._vars["hostvars"][host].get(self._given["refused"])
+        if not refusal:
+            return found
+        return {"outcome": "untouched", "profile": (found or {}).get("previous_profile"), "msg": refusal}
 
     def _read(self) -> tuple[Rollout, Path]:
         record = Path(self._given["record"])

@@ -16,10 +16,11 @@ description:
   - With V(build), returns what a HAProxy with this configuration reports at C(/health) of its metrics address.
   - With V(keys), returns HAProxy's map of API keys.
   - With V(keepalived), returns the configuration of keepalived.
+  - With V(floors), returns how many hosts each backend keeps in service, for M(arcpro.b70.b70_load_balancer_member).
   - With V(addresses), returns the list of addresses from which the load balancers connect to the hosts.
 options:
   _terms:
-    description: What to return - V(haproxy), V(build), V(keys), V(keepalived) or V(addresses).
+    description: What to return - V(haproxy), V(build), V(keys), V(keepalived), V(floors) or V(addresses).
     required: true
   settings:
     description: Values of the role's variables, by their names without C(load_balancer_).
@@ -29,6 +30,10 @@ options:
     description: The profiles, as the lookup P(arcpro.b70.catalogue#lookup) returns them.
     type: dict
     default: {}
+  min_ready:
+    description: A number or share of hosts that stay in service for each model, or such a value by model.
+    type: raw
+    default: 1
   group:
     description: The group of the hosts.
     type: str
@@ -58,7 +63,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
-from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer import fleet, haproxy, keepalived
+from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer import capacity, fleet, haproxy, keepalived
 from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer.lookup import FleetLookup
 
 
@@ -73,16 +78,19 @@ class LookupModule(FleetLookup):
             "build": lambda: haproxy.build_of(self._haproxy()),
             "keys": lambda: haproxy.keys_map(plain(self.get_option("settings")["api_keys"])),
             "keepalived": self._keepalived,
+            "floors": lambda: capacity.floors(plain(self.get_option("min_ready")), self._pools()),
             "addresses": lambda: [address for found in self._balancers().values() for address in found],
         }
 
     def _balancers(self) -> dict[str, tuple[str, ...]]:
         return {name: fleet.addresses_of(name, told) for name, told in self.told("balancers").items()}
 
-    def _haproxy(self) -> str:
+    def _pools(self) -> tuple[fleet.Pool, ...]:
         catalogue = plain(self.get_option("catalogue"))
-        hosts = [fleet.host_of(name, told, catalogue) for name, told in self.told("group").items()]
-        return haproxy.configuration(haproxy.settings_of(plain(self.get_option("settings"))), fleet.pools_of(hosts))
+        return fleet.pools_of(fleet.host_of(name, told, catalogue) for name, told in self.told("group").items())
+
+    def _haproxy(self) -> str:
+        return haproxy.configuration(haproxy.settings_of(plain(self.get_option("settings"))), self._pools())
 
     def _keepalived(self) -> str:
         given, found = plain(self.get_option("settings")), self._balancers()

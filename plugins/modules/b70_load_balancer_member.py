@@ -46,6 +46,13 @@ options:
     description: How long to wait, in seconds.
     type: int
     default: 300
+  min_ready:
+    description:
+      - How many hosts of each backend stay in service, as a number or a share such as V(50%), by the backend's name.
+        The value of an empty name is for all others. With V(drained), a host that is needed for that stays as it is,
+        and RV(refused) says so. The only host of a backend is always drained.
+    type: dict
+    default: {}
   socket:
     description: The socket of HAProxy's master process.
     type: path
@@ -80,6 +87,14 @@ servers:
   type: list
   elements: dict
   sample: [{"backend": "b70", "state": "ready"}]
+in_service:
+  description: Whether the host gets new requests, with O(state=ready), as far as O(timeout) let the module wait for it.
+  returned: always
+  type: bool
+refused:
+  description: Why the host was not drained, because of O(min_ready). Empty if it was.
+  returned: always
+  type: str
 sessions:
   description: How many requests were under way on the host at the end.
   returned: always
@@ -102,6 +117,7 @@ def main() -> None:
             "name": {"type": "str", "required": True},
             "state": {"type": "str", "choices": ["drained", "ready"], "required": True},
             "timeout": {"type": "int", "default": 300},
+            "min_ready": {"type": "dict", "default": {}},
             "socket": {"type": "path", "default": "/run/haproxy-master.sock"},
             "state_file": {"type": "path", "default": "/var/lib/b70-load-balancer/server-state"},
         },
@@ -110,8 +126,10 @@ def main() -> None:
     given = module.params
     try:
         member = host.Member(host.Master(given["socket"]), given["name"], given["state_file"])
-        result = member.bring_to(given["state"], given["timeout"], write=not module.check_mode)
-    except (LoadBalancerFault, OSError) as fault:
+        result = member.bring_to(
+            given["state"], given["timeout"], write=not module.check_mode, floors=given["min_ready"]
+        )
+    except (LoadBalancerFault, OSError, ValueError) as fault:
         module.fail_json(msg=str(fault))
     for warning in result.warnings:
         module.warn(warning)

@@ -98,6 +98,32 @@ options:
         C(state=foreseen).
     type: str
     default: ""
+  models:
+    description: The names under which the profile will be served.
+    type: list
+    elements: str
+    default: []
+  replace:
+    description:
+      - Models that may lose their hosts. V(step=plan) fails if the rollout leaves fewer hosts than O(min_ready) to a
+        model that is not named here.
+    type: list
+    elements: str
+    default: []
+  min_ready:
+    description: How many hosts stay in service, as a number or a share such as V(50%), or such a value by model.
+    type: raw
+    default: 0
+  refused:
+    description: Name of the variable in which a host has the reason why it was not drained and so not switched.
+    type: str
+    default: __load_balancer_refusal
+  restored:
+    description:
+      - With V(step=settle), the name of the variable in which each host of the batch has the results of
+        M(arcpro.b70.b70_load_balancer_member) after it was restored. A host that gets no requests is a failed one.
+    type: str
+    default: ""
   looked:
     description:
       - Name of the variable in which each host registered a loop of M(arcpro.b70.b70_model_slot_info) over names of

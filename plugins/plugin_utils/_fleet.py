@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from ansible_collections.arcpro.b70.plugins.module_utils._load_balancer.dialect import least_hosts
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,37 @@ def seen_of(host: str, info: Mapping[str, Any] | None) -> Seen:
     maintenance = f"in maintenance since {rests['since']} ({rests['who']}): {rests['reason']}" if rests else ""
     model = str(info.get("served_model") or "")
     return Seen(host, True, info.get("profile"), model, ready and not held, why, maintenance)
+
+
+def taken_away(
+    seen: Mapping[str, Seen], to_switch: Collection[str], names: Collection[str], least: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the models that would lose too many hosts, each with the numbers in words.
+
+    to_switch: hosts that will serve these names. least: how many hosts each model keeps; "" is for all others.
+    """
+    serving: dict[str, list[str]] = {}
+    for one in seen.values():
+        if one.ready and one.model:
+            serving.setdefault(one.model, []).append(one.host)
+    found = {}
+    for model, hosts in serving.items():
+        left = [host for host in hosts if host not in to_switch]
+        kept = least_hosts(least.get(model, least[""]), len(hosts))
+        if model not in names and len(left) < min(kept, len(hosts)):
+            found[model] = f"{len(hosts)} serve {model} now, and {len(left)} would"
+    return found
+
+
+def too_many(seen: Mapping[str, Seen], waves: Sequence[Collection[str]], least: str) -> str:
+    """Return why a wave would leave too few hosts in service, or nothing. Nobody stands in for a single host."""
+    ready = [one.host for one in seen.values() if one.ready and not one.maintenance]
+    kept = least_hosts(least, len(ready))
+    for wave in waves:
+        left = [host for host in ready if host not in wave]
+        if len(seen) > 1 and len(left) < min(kept, len(ready)):
+            return f"the wave of {', '.join(wave)} leaves {len(left)} of {len(ready)} hosts in service, not {kept}"
+    return ""
 
 
 def seen_by(results: Iterable[Mapping[str, Any]]) -> dict[str, Seen]:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,8 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _fleet_lease
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _fleet_run
-from checks.plays import hosts, play, run_plays, said
+from checks.plays import hosts, note, play, run_plays, said, write_notes
+from unit.plugins.module_utils.test_load_balancer_dialect import HEAD, WORKERS, row
 
 
 class Fleet:
@@ -129,3 +133,80 @@ def test_the_recap_agrees_with_the_table_and_names_a_host_that_is_off(fleet: Fle
     assert "failed=1" in recap["h1"], recap
     assert "unreachable=1" in recap["h2"], recap
     assert done.returncode != 0
+
+
+@pytest.fixture
+def haproxy(tmp_path: Path) -> Iterator[Path]:
+    """The master socket of an HAProxy that has h1 in service, and h2 down."""
+    drained = {"h1": 0}
+
+    def answer(command: str) -> str:
+        words = command.split()
+        if "set" in words:
+            drained["h1"] = {"drain": 8, "ready": 0}[words[-1]]
+            return ""
+        if "stat" in words:
+            return "# pxname,svname,scur\nb70,h1,0\n"
+        rows = (row("h1", admin=drained["h1"]), row("h2", op=0, result=2))
+        return WORKERS if words == ["show", "proc"] else "\n".join(("1", HEAD, *rows, ""))
+
+    path = tmp_path / "master.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def serve() -> None:
+            while True:
+                connection, _peer = listener.accept()
+                with connection, connection.makefile("rw") as file:
+                    command = file.readline()
+                    if not command:
+                        return
+                    file.write(answer(command))
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield path
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as last:
+            last.connect(str(path))
+        thread.join(10)
+
+
+def test_the_last_host_in_service_is_drained_only_by_who_says_so(fleet: Fleet, haproxy: Path) -> None:
+    fleet.inventory["b70_load_balancers"] = {"hosts": {"lb": {}}}
+    fleet.inventory["all"]["hosts"]["lb"] = {
+        "ansible_become": False,
+        "load_balancer_state_dir": str(fleet.folder / "lb"),
+    }
+    switch = {"ansible.builtin.include_role": {"name": "arcpro.b70.rollout", "tasks_from": "switch"}}
+    drain = {"ansible.builtin.include_role": {"name": "arcpro.b70.load_balancer", "tasks_from": "drain"}}
+    restore = {"ansible.builtin.include_role": {"name": "arcpro.b70.load_balancer", "tasks_from": "restore"}}
+    common = {
+        "hosts": "h1",
+        "gather_facts": False,
+        "module_defaults": {"arcpro.b70.b70_load_balancer_member": {"socket": str(haproxy)}},
+    }
+    plays = [
+        {
+            **common,
+            "tasks": [
+                switch,
+                note("refusal", "__load_balancer_refusal"),
+                note("served", "__slot_served | default('')"),
+            ],
+            "vars": {"slot_profile": "new"},
+        },
+        {
+            **common,
+            "tasks": [{**drain, "vars": {"b70_min_ready": "0"}}, note("drained", "__load_balancer_members.results")],
+        },
+        {**write_notes(fleet.folder), "hosts": "h1"},
+        {**common, "tasks": [{**restore, "vars": {"load_balancer_restore_wait": False}}, drain]},
+    ]
+    done = run_plays(fleet.folder, plays, inventory=fleet.inventory)
+    noted = json.loads((fleet.folder / "h1.json").read_text())
+    why = "draining h1 would leave 0 of 2 hosts in service in the backend b70, and b70_min_ready keeps 1"
+    assert (noted["refusal"], noted["served"]) == (why, ""), done.stdout
+    assert noted["drained"][0]["summary"] == "h1 is drained, with 0 requests under way"
+    assert done.returncode == 2, done.stdout
+    assert f"{why}. Wait until another host serves" in said(done.stdout)

@@ -382,7 +382,9 @@ async def test_a_drained_host_gets_nothing_until_it_is_taken_back(programs: Path
         assert planned.told()["changed"]
         assert run.states()[name]
         # it does not wait for ever for what runs
-        drained = await asyncio.to_thread(member.bring_to, "drained", 0.2, write=True)
+        needed = await asyncio.to_thread(member.bring_to, "drained", 0.2, write=True, floors={"": "100%"})
+        assert (needed.changed, "b70_min_ready keeps" in needed.refused) == (False, True)
+        drained = await asyncio.to_thread(member.bring_to, "drained", 0.2, write=True, floors={"": 1})
         assert drained.told()["diff"] == {"before": f"b70/{name} ready\n", "after": f"b70/{name} drained\n"}
         assert drained.sessions == 1
         assert "1 are still under way" in drained.warnings[0]

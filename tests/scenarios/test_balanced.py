@@ -60,6 +60,7 @@ class Balanced:
             "b70_stack_dirs": [str(HERE / "stacks")],
             "profiles_choose": False,
             "load_balancer_port": PORT,
+            "replace": "sim-a,sim-b",
             "load_balancer_group": "b70_behind",
             "rollout_dir": str(self.folder / "rollouts"),
             "benchmark_evidence_dir": str(self.folder / "records"),

@@ -29,6 +29,7 @@ GIVEN = {
     "profiles_choose": False,
     "profile": "sim-b",
     "waves": "1,1,2",
+    "replace": "sim-a",
     "rollout_reconnect_timeout": 5,
 }
 

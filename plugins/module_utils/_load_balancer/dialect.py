@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 DRAINED, READY = "drained", "ready"
@@ -77,11 +78,32 @@ class Servers:
         """The servers of one host; several if it serves under several names."""
         return tuple(server for server in self.servers if server.name == name)
 
+    def refusal(self, name: str, floors: Mapping[str, int | str]) -> str:
+        """Why a host may not be drained: a backend would have too few hosts in service. Empty if it may.
+
+        floors: how many hosts each backend keeps, a number or a share such as 50%; that of "" is for all others.
+        """
+        for own in self.of(name):
+            others = [server for server in self.servers if server.backend == own.backend and server.name != name]
+            left = sum(server.in_service for server in others)
+            least = least_hosts(floors.get(own.backend, floors.get("", 0)), len(others) + 1)
+            # The only host of a backend has nobody who stands in for it, and whoever has one host knows that.
+            if own.in_service and others and left < least:
+                rest = f"{left} of {len(others) + 1} hosts in service in the backend {own.backend}"
+                return f"draining {name} would leave {rest}, and b70_min_ready keeps {least}"
+        return ""
+
     def state_file(self) -> str:
         """The state file that keeps drained servers drained after a reload, and says nothing of any other server."""
         return "".join(
             f"{line}\n" for line in (*self.head, *(s.line for s in self.servers if s.administrative & _FORCED_DRAIN))
         )
+
+
+def least_hosts(least: int | str, hosts: int) -> int:
+    """How many hosts stay: a number, or a share of these hosts, rounded up."""
+    text = str(least)
+    return -(-int(text.removesuffix("%")) * hosts // 100) if text.endswith("%") else int(text)
 
 
 def to_worker(pid: int, command: str) -> str:

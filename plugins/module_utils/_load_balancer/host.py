@@ -10,14 +10,14 @@ import fcntl
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .. import _files
 from . import dialect
-from .dialect import Server, Servers, Workers
+from .dialect import DRAINED, Server, Servers, Workers
 
 ANSWER_LIMIT_S = 5.0
 LOOK_EVERY_S = 0.5
@@ -119,6 +119,7 @@ class Result:
     sessions: int = 0
     answered: bool = True
     in_service: bool = True
+    refused: str = ""
     warnings: list[str] = field(default_factory=list)
 
     def told(self) -> dict[str, Any]:
@@ -132,7 +133,9 @@ class Result:
             "known": bool(self.before),
             "servers": servers,
             "sessions": self.sessions,
-            "summary": self.warnings[0] if self.warnings else summary,
+            "in_service": self.in_service,
+            "refused": self.refused,
+            "summary": self.refused or (self.warnings[0] if self.warnings else summary),
             "diff": {
                 "before": "".join(f"{row['backend']}/{self.name} {row['state']}\n" for row in servers),
                 "after": "".join(f"{row['backend']}/{self.name} {row['state']}\n" for row in shown),
@@ -148,8 +151,13 @@ class Member:
         self._name = name
         self._file = Path(state_file)
 
-    def bring_to(self, state: str, limit_s: float, *, write: bool) -> Result:
-        """Drain the host or take it back, and wait. Raise LoadBalancerFault if HAProxy refuses it."""
+    def bring_to(
+        self, state: str, limit_s: float, *, write: bool, floors: Mapping[str, int | str] | None = None
+    ) -> Result:
+        """Drain the host or take it back, and wait. Raise LoadBalancerFault if HAProxy refuses it.
+
+        floors: how many hosts stay in service; a host that is needed for that is not drained.
+        """
         result = Result(self._name, after=state)
         try:
             result.before = self._master.servers().of(self._name)
@@ -157,9 +165,13 @@ class Member:
                 result.warnings.append(f"{self._name} is not in the configuration of this load balancer")
                 return result
             result.changed = any(server.state != state for server in result.before)
-            if write:
-                if result.changed:
+            with alone(self._file) if write else contextlib.nullcontext():
+                # Hosts of a wave are drained at the same time: each one finds what those before it have left.
+                result.refused = self._master.servers().refusal(self._name, floors or {}) if state == DRAINED else ""
+                result.changed = result.changed and not result.refused
+                if write and result.changed:
                     self._set(state)
+            if write and not result.refused:
                 self._wait(state, limit_s, result)
         except NoAnswer as fault:
             result.answered = False
@@ -170,9 +182,8 @@ class Member:
         return result
 
     def _set(self, state: str) -> None:
-        with alone(self._file):
-            self._master.set(self._name, state)
-            self._keep(self._master.servers().state_file())
+        self._master.set(self._name, state)
+        self._keep(self._master.servers().state_file())
 
     def _forget(self) -> None:
         content = _files.content_of(self._file)

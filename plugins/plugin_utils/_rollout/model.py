@@ -42,6 +42,7 @@ class Verdict(StrEnum):
     DISAGREES = "disagrees, quarantined"
     EXPOSED = "disagrees, not quarantined"  # the quarantine could not be set
     DISPUTED = "verified, answers in dispute"  # on a tie
+    CUT_OFF = "verified, not reached"  # by clients, through a load balancer
     UNMEASURED = "verified, to be measured"  # the gate has not judged its wave
     HELD = "verified, held by the gate"
     LOST = "no longer served"  # since its wave, or since the plan
@@ -58,6 +59,7 @@ FAILURES = frozenset(
         Verdict.DISAGREES,
         Verdict.EXPOSED,
         Verdict.DISPUTED,
+        Verdict.CUT_OFF,
         Verdict.STRANDED,
         Verdict.HELD,
         Verdict.LOST,
@@ -66,7 +68,7 @@ FAILURES = frozenset(
 # Serves the profile, and counts.
 SERVES = frozenset({Verdict.ALREADY, Verdict.VERIFIED})
 # Serves the profile, verified, but was not let pass.
-UNPASSED = frozenset({Verdict.UNMEASURED, Verdict.HELD, Verdict.DISPUTED})
+UNPASSED = frozenset({Verdict.UNMEASURED, Verdict.HELD, Verdict.DISPUTED, Verdict.CUT_OFF})
 
 
 class Status(StrEnum):

@@ -91,6 +91,12 @@ def exposed(quarantined: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     }
 
 
+def cut_off(restored: Sequence[Mapping[str, Any]]) -> str:
+    """Read what the load balancers said of a host that was restored; return why clients do not reach it, or nothing."""
+    missed = [one for one in restored if one.get("answered") and one.get("known") and not one.get("in_service")]
+    return "; ".join(f"{one['item']}: {one['summary']}" for one in missed)
+
+
 def layout_of(returned: Returned) -> dict[str, str]:
     """Return the slot of the host and where its files are, as the switch was told."""
     return {} if returned is None else dict(returned.get("layout") or {})

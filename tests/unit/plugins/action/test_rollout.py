@@ -39,7 +39,7 @@ def plain_base(monkeypatch: pytest.MonkeyPatch) -> None:
 class Steps:
     """The steps of one rollout over h1, h2 …, each with what the hosts returned before it."""
 
-    def __init__(self, folder: Path, **settings: str) -> None:
+    def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder, self.settings = folder, settings
         self.record = ""
 
@@ -325,6 +325,57 @@ def test_a_host_in_maintenance_is_left_alone_and_counted_as_sound(steps: Steps) 
     assert judged["ended"]
     steps.run("report", of_four())
     assert (steps.written()["status"], steps.recap("h1", "h2", "h3")) == ("finished", ["ok", "ok", "ok"])
+
+
+def ready(**models: str) -> dict[str, Any]:
+    return looked("h1", **{h: {**NOW_SERVED, "served_model": model} for h, model in models.items()})
+
+
+def test_a_rollout_that_takes_a_model_from_clients_needs_a_yes(tmp_path: Path) -> None:
+    """h5 is outside of the limit, and goes on serving one of the two models."""
+    seen = ready(h1="a", h2="a", h3="b", h4="b", h5="b")
+    settings: dict[str, Any] = {"models": ["new"], "min_ready": 1}
+    with pytest.raises(AnsibleActionFail, match=r"2 serve a now, and 0 would\. If .* -e replace=a"):
+        Steps(tmp_path, **settings).run("plan", of_four(), others=seen)
+    assert list(tmp_path.iterdir()) == []
+    planned = Steps(tmp_path, **settings, replace=["a"]).run("plan", of_four(), others=seen)
+    assert "replaces a model: 2 serve a now, and 0 would" in planned["summary"]
+    both: dict[str, Any] = {**settings, "replace": ["a"], "min_ready": {"b": "50%"}}
+    with pytest.raises(AnsibleActionFail, match=r"3 serve b now, and 1 would.*replace=b"):
+        Steps(tmp_path, **both).run("plan", of_four(), others=seen)
+    # The names stay the same, so clients lose nothing.
+    assert Steps(tmp_path, models=["a", "b"], min_ready=1).run("plan", of_four(), others=seen)["hosts"]
+
+
+def test_a_wave_that_leaves_too_few_hosts_in_service_is_refused_with_the_plan(tmp_path: Path) -> None:
+    seen, same = ready(h1="a", h2="a", h3="a", h4="a"), {"models": ["a"]}
+    with pytest.raises(AnsibleActionFail, match=r"the wave of h3, h4 leaves 2 of 4 hosts in service, not 3"):
+        Steps(tmp_path, **same, min_ready=3).run("plan", of_four(), others=seen)
+    assert Steps(tmp_path, **same, min_ready="50%").run("plan", of_four(), others=seen)["hosts"]
+    with pytest.raises(AnsibleActionFail, match="b70_min_ready is 'few'"):
+        Steps(tmp_path, **same, min_ready="few").run("plan", of_four(), others=seen)
+
+
+@pytest.mark.parametrize(("told", "verdict"), [(False, "verified, not reached"), (True, "verified")])
+def test_a_host_counts_when_clients_reach_it_through_the_load_balancers(steps: Steps, told: bool, verdict: str) -> None:
+    steps.run("plan", of_four())
+    steps.run("judge", of_four(h1=SERVED))
+    answers = [
+        {"item": "lb1", "answered": True, "known": True, "in_service": told, "summary": "its check has not passed"},
+        {"item": "lb2", "answered": False, "known": False, "in_service": False, "summary": "down"},
+    ]
+    settled = steps.run("settle", of_four(), others={"h1": {"back": answers}}, batch=["h1"], restored="back")
+    assert (settled["ended"], settled["back"]) == ((False, {}) if told else (True, {"h1": "old"}))
+    canary = steps.written()["members"][0]["result"]
+    assert (canary["verdict"], canary["why"]) == (verdict, "" if told else "lb1: its check has not passed")
+
+
+def test_a_host_that_clients_need_was_not_switched(steps: Steps) -> None:
+    steps.run("plan", of_four())
+    steps.run("judge", of_four(), others={"h1": {"__load_balancer_refusal": "draining h1 would leave 0 of 2"}})
+    canary = steps.written()["members"][0]["result"]
+    assert (canary["verdict"], canary["profile"]) == ("failed, untouched", "old")
+    assert canary["why"] == "draining h1 would leave 0 of 2"
 
 
 def test_a_wave_that_is_not_the_open_one_is_not_judged(steps: Steps) -> None:

@@ -102,3 +102,25 @@ def test_a_host_whose_check_has_not_passed_is_not_called_ready() -> None:
     assert dialect.summary("h1", "ready", 0, in_service=True) == "h1 is ready, with 0 requests under way"
     assert dialect.summary("h1", "ready", 0, in_service=False) == "h1 gets requests as soon as its health check passes"
     assert dialect.summary("h1", "drained", 2, in_service=False) == "h1 is drained, with 2 requests under way"
+
+
+@pytest.mark.parametrize(
+    ("floors", "why"),
+    [
+        ({}, ""),
+        ({"": 1}, ""),
+        ({"": 2}, "draining h1 would leave 1 of 3 hosts in service in the backend b70, and b70_min_ready keeps 2"),
+        ({"": "34%"}, "draining h1 would leave 1 of 3 hosts in service in the backend b70, and b70_min_ready keeps 2"),
+        ({"": 2, "b70": "1"}, ""),
+    ],
+)
+def test_a_host_is_drained_only_if_enough_others_are_in_service(floors: dict[str, int | str], why: str) -> None:
+    found = servers(row("h1"), row("h2"), row("h3", admin=8), row("h1", backend="single"))
+    assert found.refusal("h1", floors) == why
+    # What gives clients nothing takes nothing away from them.
+    assert found.refusal("h3", floors) == ""
+
+
+def test_the_last_host_in_service_stays_and_the_only_one_of_a_backend_may_go() -> None:
+    assert "would leave 0 of 2" in servers(row("h1"), row("h2", op=0, result=2)).refusal("h1", {"": 1})
+    assert servers(row("h1"), row("h2", backend="other")).refusal("h1", {"": 1}) == ""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer import fleet, haproxy, keepalived
+from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer import capacity, fleet, haproxy, keepalived
 from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer.fleet import FleetFault, Host
 
 CATALOGUE: dict[str, Any] = {
@@ -233,3 +233,16 @@ def test_what_runs_is_known_by_its_build() -> None:
     ]
     assert len({haproxy.build_of(text) for text in texts}) == 4
     assert haproxy.build_of(rendered(host())) == haproxy.build_of(texts[0])
+
+
+def test_each_backend_keeps_so_many_hosts_in_service() -> None:
+    one = fleet.pools_of([host("h1", b70_profile="small"), host("h2", b70_profile="small")])
+    two = fleet.pools_of([host("h1", b70_profile="small"), host("h2", b70_profile="large")])
+    assert capacity.floors(2, one) == {"": "2"}
+    assert capacity.floors({"chat": "50%"}, one) == {"": "1", "b70": "50%"}
+    assert capacity.floors({"large": 2, "": 0}, two) == {"": "0", "b70_2": "2"}
+    with pytest.raises(FleetFault, match='b70_min_ready names larg, which no host serves; did you mean "large"'):
+        capacity.floors({"larg": 1}, two)
+    for wrong in ("few", "101%", -1, {"large": "1.5"}):
+        with pytest.raises(FleetFault, match="write a number of hosts, or a share"):
+            capacity.floors(wrong, two)
