@@ -28,6 +28,7 @@ import uvloop  # noqa: E402
 from kit import Bench, Call, bench, changed_state  # noqa: E402
 
 from frontdoor.http.client import ClientConnection  # noqa: E402
+from frontdoor.slot.records import machine  # noqa: E402
 
 PROFILE = {
     "name": "gemma4-12b-it-int4-autoround-c8",
@@ -83,12 +84,12 @@ def records() -> str:
     same = {"slot": "main", "profile": PROFILE["name"], "verdict": "passed"}
     same |= {key: PROFILE[key] for key in ("fingerprint", "examined")}
     rows = [
-        {"id": f"20261123T041600Z-{kind}-x-5e1f0c", "kind": kind, "began_at": stamp(900), "ended_at": stamp(600)}
+        {"id": f"20261123T041600Z-{kind}-x-5e1f0c", "number": number, "kind": kind, "began_at": stamp(900)}
         | same
-        | {"summary": text}
-        for kind, text in told.items()
+        | {"ended_at": stamp(600), "summary": text}
+        for number, (kind, text) in enumerate(told.items(), 1)
     ]
-    return json.dumps({"schema": 1, "records": rows})
+    return json.dumps({"schema": 1, "machine": machine(), "records": rows})
 
 
 class Visitors:

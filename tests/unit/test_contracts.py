@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.host_class import machine
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import INDEX
 from ansible_collections.arcpro.b70.plugins.module_utils._paths import RECORDS_DIR
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
@@ -129,21 +130,21 @@ def test_slot_engine_and_frontdoor_read_the_same_journal(lines):
 
 @given(documents("index"))
 def test_b70ctl_lists_every_record_that_the_schema_allows(document):
-    text = json.dumps(document)
+    text = json.dumps({**document, "machine": machine()})
     contracts.check("index", text)
     fake_host = FakeHost()
     for name in {row["slot"] for row in document["records"]}:
         layout = replace(LAYOUT, slot=name)
         fake_host.put(layout.records_index, text)
         found = recorded.recorded(fake_host.effects(), layout)
-        wanted = sorted((row for row in document["records"] if row["slot"] == name), key=lambda row: row["id"])
+        wanted = sorted((row for row in document["records"] if row["slot"] == name), key=lambda row: row["number"])
         assert [{key: row[key] for key in row if key != "seconds"} for row in found] == wanted
         assert len(table.history([], found)) == len(wanted) + 1
 
 
 @given(documents("index"), st.sampled_from(["candidate", "production", "rejected"]))
 def test_the_frontdoor_and_b70ctl_call_the_same_production(tmp_path_factory, document, status):
-    text = json.dumps(document)
+    text = json.dumps({**document, "machine": machine()})
     fake_host = FakeHost()
     keys = ("slot", "profile", "fingerprint", "examined")
     for slot, name, mark, parts in {tuple(row.get(key) for key in keys) for row in document["records"]}:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a host hands to its controller: the records that the controller lacks, as they are on the disk."""
+"""What a host hands to its controller: the records of its own that the controller lacks, as they are on the disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .record import parse
-from .store import Store
+from .store import Store, own
 
 # The approximate size of one answer, which a connection carries as one line.
 PART_BYTES = 8 * 2**20
@@ -35,7 +35,8 @@ def hand_over(store: Store, known: Mapping[str, str], part_bytes: int = PART_BYT
             content = path.read_text(encoding="utf-8")
             if known.get(record_id) == digest(content):
                 continue
-            parse(content, record_id)
+            if not own(parse(content, record_id)):
+                continue
         except (OSError, ValueError) as error:
             problems.append(f"{path}: not a record: {error}; remove it, or restore it")
             continue

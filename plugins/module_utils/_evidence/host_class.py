@@ -12,6 +12,7 @@ from typing import Any
 from .._doctor.parse import memory
 from .._host import cards
 from .._slot import power
+from .._slot.model.recorded import MACHINE_ID, machine_of
 
 
 def look(
@@ -21,7 +22,7 @@ def look(
     launch_latency_us: float | None = None,
     all_reduce_us: float | None = None,
 ) -> dict[str, Any]:
-    """Return class, cpu, cores, memory_gib, kernel, cards and the two figures, which are None if nobody measured them.
+    """Return class, machine, cpu, cores, memory_gib, kernel, cards and the two figures; None if nobody measured them.
 
     `class` is one line. Hosts of the same class have the same cards, processor and (rounded) memory.
     """
@@ -41,6 +42,7 @@ def look(
     shown = f"{len(found)} x B70" if found else "no cards"
     return {
         "class": f"{shown}, {cpu}, {cores} threads, {gib:.0f} GiB",
+        "machine": machine(),
         "cpu": cpu,
         "cores": cores,
         "memory_gib": gib,
@@ -49,6 +51,11 @@ def look(
         "launch_latency_us": launch_latency_us,
         "all_reduce_us": all_reduce_us,
     }
+
+
+def machine() -> str:
+    """Return the mark of this machine, by which records belong to it and not to one with a copy of its disk."""
+    return machine_of(_read(Path(MACHINE_ID)))
 
 
 def _read(path: Path) -> str:

@@ -21,13 +21,13 @@ KINDS = recorded.KINDS
 VERDICTS = ("passed", "failed", "unfinished")
 ID = re.compile(rf"\d{{8}}T\d{{6}}Z-({'|'.join(KINDS)})-[a-z0-9][a-z0-9._-]*-[0-9a-f]{{6}}")
 # What the index of a store has of each record, besides `summary`.
-ROW_KEYS = ("id", "kind", "began_at", "ended_at", "slot", "profile", "fingerprint", "verdict")
+ROW_KEYS = ("id", "number", "kind", "began_at", "ended_at", "slot", "profile", "fingerprint", "verdict")
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 def record_id(kind: str, profile: str, began_at: str, where: str = "") -> str:
-    """Return the id of a record, which sorts by time. where: host and slot, so that ids differ across a fleet."""
+    """Return the id of a record: its time first. where: host and slot, so that ids differ across a fleet."""
     digest = hashlib.sha256(json.dumps([kind, profile, began_at, where]).encode()).hexdigest()
     return f"{re.sub('[-:]', '', began_at)}-{kind}-{profile}-{digest[:6]}"
 
@@ -48,7 +48,7 @@ def make(
     canary: Mapping[str, Any] | None,
     data: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return a record; raise ValueError if the envelope would not be valid.
+    """Return a record, to which its store gives a number; raise ValueError if the envelope would not be valid.
 
     :param engine: ``{name, version}``, or None if it is not known.
     :param host: ``{name, ...}`` with all of `host_class.look`.
@@ -67,6 +67,7 @@ def make(
     made: dict[str, Any] = {
         "schema": SCHEMA,
         "id": record_id(kind, profile, began_at, f"{host['name']}/{slot}"),
+        "number": 0,
         "kind": kind,
         "began_at": began_at,
         # The clock may have been set back meanwhile.

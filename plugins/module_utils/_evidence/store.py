@@ -4,13 +4,15 @@
 """The folder of records on a host: KIND/ID.json, and index.json with a row for each.
 
 The index saves readers from opening every record. The files decide: a row that the index lacks is read from its file.
+Records are numbered as they are written, because a clock may be set. Those of another machine, from whose disk this one
+was cloned, are not listed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,6 +20,7 @@ from .._files import replace
 from .._paths import RECORDS_DIR
 from .._slot.host.files import make_directory
 from .._work.lock import hold
+from .host_class import machine
 from .record import ID, KINDS, SCHEMA, parse, row, text
 
 INDEX = "index.json"
@@ -44,16 +47,22 @@ class Store:
         return self.root / found[1] / f"{record_id}.json"
 
     def write(self, record: Mapping[str, Any]) -> Path:
-        """Write a record, or replace the one of the same id, and its row. Return its file.
+        """Write a record and its row, once: one of this id stays as it is. Return its file.
 
-        Raise StoreError if another writer does not end, and OSError.
+        One without a number (0) gets the next. Raise StoreError if another writer does not end, and OSError.
         """
         path = self.path(record["id"])
         make_directory(PurePosixPath(path.parent))
         with hold(self.root / LOCK, LOCK_LIMIT_S, StoreError):
-            replace(path, text(record).encode(), _FILE_MODE)
-            rows = {**self._rows(), record["id"]: row(record)}
-            listed = {"schema": SCHEMA, "records": [rows[key] for key in sorted(rows, reverse=True)]}
+            with contextlib.suppress(StoreError):
+                self.read(record["id"])
+                return path
+            rows = self.rows()
+            number = record["number"] or 1 + max((one["number"] for one in rows), default=0)
+            numbered = {**record, "number": number}
+            replace(path, text(numbered).encode(), _FILE_MODE)
+            rows = _newest_first([row(numbered), *rows])
+            listed = {"schema": SCHEMA, "machine": machine(), "records": rows}
             replace(self.root / INDEX, (json.dumps(listed, ensure_ascii=False, indent=1) + "\n").encode(), _FILE_MODE)
         return path
 
@@ -68,9 +77,8 @@ class Store:
             raise StoreError(f"the record {path} can't be read: {error}; remove it, or restore it") from error
 
     def rows(self, kind: str | None = None, profile: str | None = None) -> list[dict[str, Any]]:
-        """Return the rows of all readable records, newest first."""
-        rows = self._rows()
-        found = [rows[key] for key in sorted(rows, reverse=True)]
+        """Return the rows of this machine's readable records, newest first."""
+        found = _newest_first(self._rows())
         return [item for item in found if kind in (None, item["kind"]) and profile in (None, item["profile"])]
 
     def ids(self) -> list[str]:
@@ -78,17 +86,29 @@ class Store:
         names = (file.stem for kind in KINDS for file in (self.root / kind).glob("*.json"))
         return sorted(name for name in names if ID.fullmatch(name))
 
-    def _rows(self) -> dict[str, dict[str, Any]]:
+    def _rows(self) -> Iterator[dict[str, Any]]:
         listed = self._listed()
-        found = {}
         for record_id in self.ids():
             with contextlib.suppress(StoreError):
-                found[record_id] = listed[record_id] if record_id in listed else row(self.read(record_id))
-        return found
+                if record_id in listed:
+                    yield listed[record_id]
+                elif own(record := self.read(record_id)):
+                    yield row(record)
 
     def _listed(self) -> dict[str, dict[str, Any]]:
         try:
             index = json.loads((self.root / INDEX).read_text(encoding="utf-8"))
-            return {item["id"]: item for item in index["records"]} if index["schema"] == SCHEMA else {}
+            mine = (index["schema"], index["machine"]) == (SCHEMA, machine())
+            return {item["id"]: item for item in index["records"] if item["number"]} if mine else {}
         except (OSError, ValueError, LookupError, TypeError):
             return {}  # missing, torn, or of another version: the files have everything
+
+
+def own(record: Mapping[str, Any]) -> bool:
+    """Return whether a record was made on this machine."""
+    host = record["host"]
+    return isinstance(host, Mapping) and host.get("machine") == machine()
+
+
+def _newest_first(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda one: int(one["number"]), reverse=True)

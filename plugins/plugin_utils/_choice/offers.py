@@ -105,7 +105,7 @@ def _promoted(profile: Profile, recorded: Mapping[str, Sequence[Mapping[str, Any
     """Yield a line for each fingerprint of the profile that is production somewhere, with the hosts."""
     hosts: dict[str, list[str]] = {}
     for host, rows in recorded.items():
-        oldest_first = sorted(rows, key=lambda row: str(row["id"]))
+        oldest_first = sorted(rows, key=lambda row: int(row["number"]))
         for fingerprint in dict.fromkeys(row["fingerprint"] for row in oldest_first if row["fingerprint"]):
             if holds(profile["status"], promotion(oldest_first, profile["name"], fingerprint, examined(profile))):
                 hosts.setdefault(fingerprint, []).append(host)

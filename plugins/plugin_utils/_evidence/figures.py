@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import KINDS
@@ -62,8 +63,8 @@ def places(hosts: Mapping[str, Iterable[Record]]) -> list[Place]:
     for host, records in hosts.items():
         for record in records:
             found.setdefault((record["profile"], host, record["slot"]), []).append(record)
-    newest_first = {key: sorted(one, key=lambda record: str(record["id"]), reverse=True) for key, one in found.items()}
-    return [Place(*key, newest_first[key]) for key in sorted(newest_first)]
+    number = itemgetter("number")
+    return [Place(*key, sorted(found[key], key=number, reverse=True)) for key in sorted(found)]
 
 
 def levels(record: Record) -> list[Level]:

@@ -62,6 +62,7 @@ def read(folder: Path) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
                 problems.append(f"{store.path(record_id)}: {'; '.join(wrong)}")
             else:
                 records.setdefault(place.name, []).append(found)
+        records.get(place.name, []).sort(key=itemgetter("number"), reverse=True)
     return records, problems
 
 

@@ -7,28 +7,40 @@ is left out, because nothing here depends on it."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import Any
 
 from ..words.effects import Effects
 from ..words.types import Layout
 
 SCHEMA = 1
+MACHINE_ID = "/etc/machine-id"
 KINDS = ("benchmark", "soak", "context_search", "promotion")
 _TEXTS = ("id", "kind", "began_at", "ended_at", "slot", "profile", "verdict", "summary")
 
 
 def recorded(fx: Effects, layout: Layout) -> list[dict[str, Any]]:
-    """The rows of this slot's records, each with `seconds`, newest last. Empty where the index is missing or torn."""
+    """The rows of this slot's records, each with `seconds`, newest last.
+
+    Empty where the index is missing, torn, or of the machine from whose disk this one was cloned.
+    """
     with suppress(OSError, ValueError, LookupError, TypeError):
         index = json.loads(fx.files.read(layout.records_index) or "{}")
-        if index["schema"] == SCHEMA:
+        machine = machine_of(fx.files.read(PurePosixPath(MACHINE_ID)) or "")
+        if (index["schema"], index["machine"]) == (SCHEMA, machine):
             rows = [row for row in index["records"] if _sound(row) and row["slot"] == layout.slot]
-            return sorted(({**row, "seconds": _seconds(row)} for row in rows), key=lambda row: row["id"])
+            return sorted(({**row, "seconds": _seconds(row)} for row in rows), key=lambda row: row["number"])
     return []
+
+
+def machine_of(text: str) -> str:
+    """Return the mark of a machine in its records, from its machine-id, which itself is nobody else's business."""
+    return hashlib.sha256(f"b70 records {text.strip()}".encode()).hexdigest()[:32]
 
 
 def unit_of(kind: str, slot: str) -> str:
@@ -62,7 +74,11 @@ def _of_work(fx: Effects, layout: Layout, kind: str) -> dict[str, str | None]:
 
 
 def _sound(row: Any) -> bool:
-    return isinstance(row, dict) and all(isinstance(row.get(name), str) for name in _TEXTS)
+    return (
+        isinstance(row, dict)
+        and isinstance(row.get("number"), int)
+        and all(isinstance(row.get(name), str) for name in _TEXTS)
+    )
 
 
 def _seconds(row: dict[str, Any]) -> float | None:

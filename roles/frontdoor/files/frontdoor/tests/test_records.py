@@ -12,7 +12,7 @@ import pytest
 from admin_kit import KEY, MODELS, admin
 from kit import bench, on_loop
 
-from frontdoor.slot.records import Records, newest, rows_of, status_here
+from frontdoor.slot.records import Records, machine, newest, rows_of, status_here
 
 PROFILE = {"name": "a", "fingerprint": "sha256:1", "examined": "sha256:2", "status": "candidate"}
 
@@ -21,6 +21,7 @@ def row(kind: str, day: int, verdict: str = "passed", **more: object) -> dict[st
     moment = f"2026-11-{day:02}T04:16:00Z"
     told = {
         "id": f"202611{day:02}T041600Z-{kind}-a-5e1f0c",
+        "number": day,
         "kind": kind,
         "began_at": moment,
         "ended_at": moment,
@@ -35,11 +36,18 @@ def row(kind: str, day: int, verdict: str = "passed", **more: object) -> dict[st
 
 
 def index(*rows: object) -> bytes:
-    return json.dumps({"schema": 1, "records": rows}).encode()
+    return json.dumps({"schema": 1, "machine": machine(), "records": rows}).encode()
 
 
 @pytest.mark.parametrize(
-    "raw", [b"", b"{", b"[]", b"7", b'{"schema": 2, "records": []}', b'{"schema": 1}', b'{"schema": 1, "records": 5}']
+    "raw",
+    [
+        *(b"", b"{", b"[]", b"7", b'{"schema": 2, "records": []}', b'{"schema": 1}'),
+        index(row("soak", 1)).replace(b'"schema": 1', b'"schema": 2'),
+        index(row("soak", 1, number="1")),
+        # of the machine whose disk this one has a copy of
+        index(row("soak", 1)).replace(machine().encode(), b"0" * 32),
+    ],
 )
 def test_an_index_that_cannot_be_read_says_nothing(raw: bytes) -> None:
     assert rows_of(raw) == []

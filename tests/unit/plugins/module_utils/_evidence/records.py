@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.host_class import machine
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import make
 
 HOST: dict[str, Any] = {
     "name": "b70-01",
     "class": "4 x B70, AMD Ryzen Threadripper PRO 5955WX 16-Cores, 32 threads, 126 GiB",
+    "machine": machine(),
     "cpu": "AMD Ryzen Threadripper PRO 5955WX 16-Cores",
     "cores": 32,
     "memory_gib": 125.6,
@@ -24,7 +27,7 @@ ANSWERS = {"ok": True, "hashes": {"exact_ok": "565339bc4d33d72817b583024112eb7f5
 
 
 def record(kind: str = "benchmark", began_at: str = "2026-11-23T04:16:00Z", **given: Any) -> dict[str, Any]:
-    """Return a valid record of tiny-a on b70-01; what is given replaces its parts."""
+    """Return a valid record of tiny-a on b70-01; what is given replaces its parts. Its number follows the time."""
     parts: dict[str, Any] = {
         "profile": "tiny-a",
         "fingerprint": "sha256:0f3c7c8a",
@@ -39,4 +42,5 @@ def record(kind: str = "benchmark", began_at: str = "2026-11-23T04:16:00Z", **gi
         "canary": {"before": ANSWERS, "after": ANSWERS},
         "data": {},
     }
-    return make(kind, **{**parts, **given})
+    number = int(datetime.fromisoformat(began_at.replace("Z", "+00:00")).timestamp())
+    return {**make(kind, **{**parts, **given}), "number": number}

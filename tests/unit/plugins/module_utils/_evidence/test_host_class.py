@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 
-from ansible_collections.arcpro.b70.plugins.module_utils._evidence.host_class import look
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.host_class import look, machine
 from unit import contracts
 from unit.plugins.module_utils._evidence.records import record
 from unit.plugins.module_utils.test_host import pci_device
@@ -33,6 +33,7 @@ def test_a_host_is_described_by_what_figures_depend_on(tmp_path):
     found = look(proc, sysfs, launch_latency_us=11.5)
     assert found == {
         "class": "2 x B70, AMD Ryzen Threadripper PRO 5955WX 16-Cores, 32 threads, 126 GiB",
+        "machine": machine(),
         "cpu": "AMD Ryzen Threadripper PRO 5955WX 16-Cores",
         "cores": 32,
         "memory_gib": 125.6,

@@ -78,7 +78,7 @@ def test_a_kind_that_is_not_known_is_refused():
         ("", "Expecting value"),
         ("[]", "no record of schema 1"),
         ('{"schema": 2}', "no record of schema 1"),
-        ('{"schema": 1}', "lacks id, kind"),
+        ('{"schema": 1}', "lacks id, number"),
     ],
 )
 def test_a_damaged_file_is_named_by_what_is_wrong(content, problem):
@@ -95,4 +95,4 @@ def test_the_row_has_the_summary_or_the_first_reason():
     assert records.row(record(data={"summary": "781 tok/s"}, reasons=["no"]))["summary"] == "781 tok/s"
     assert records.row(record(verdict="failed", reasons=["the canary failed", "no"]))["summary"] == "the canary failed"
     assert records.row(record())["summary"] == ""
-    contracts.check("index", json.dumps({"schema": 1, "records": [records.row(record())]}))
+    contracts.check("index", json.dumps({"schema": 1, "machine": "", "records": [records.row(record())]}))

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence import handing, host_class
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence import store as stores
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import row
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import INDEX, LOCK, Store, StoreError
@@ -86,10 +87,32 @@ def test_rows_are_newest_first_and_of_what_is_asked_for(store):
     assert store.rows("benchmark", "tiny-b") == []
 
 
-def test_a_record_of_the_same_id_is_replaced(store):
+def test_a_record_is_written_once(store):
+    path = store.write(FIRST)
+    assert store.write({**FIRST, "verdict": "failed"}) == path
+    assert [item["verdict"] for item in store.rows()] == ["passed"]
+    path.write_text("{")
     store.write(FIRST)
-    store.write({**FIRST, "verdict": "failed"})
-    assert [item["verdict"] for item in store.rows()] == ["failed"]
+    assert store.read(FIRST["id"]) == FIRST
+
+
+def test_records_are_numbered_as_they_are_written_whatever_the_clock_says(store):
+    for day in (23, 22, 24):
+        store.write({**record(began_at=f"2026-11-{day}T04:16:00Z"), "number": 0})
+    (store.root / INDEX).unlink()
+    assert [(item["number"], item["began_at"][8:10]) for item in store.rows()] == [(3, "24"), (2, "22"), (1, "23")]
+    contracts.check("record", store.path(store.rows()[0]["id"]).read_text())
+
+
+def test_a_machine_with_a_copy_of_the_disk_has_none_of_the_records(store, monkeypatch):
+    store.write(FIRST)
+    for module in (stores, host_class):
+        monkeypatch.setattr(module, "machine", lambda: "0" * 32)
+    assert (store.rows(), handing.hand_over(store, {})["records"]) == ([], {})
+    host = {**FIRST["host"], "machine": "0" * 32}
+    store.write({**SECOND, "host": host})
+    index = json.loads((store.root / INDEX).read_text())
+    assert (index["machine"], [item["id"] for item in index["records"]]) == ("0" * 32, [SECOND["id"]])
 
 
 @pytest.mark.parametrize(

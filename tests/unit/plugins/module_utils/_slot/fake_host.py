@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import combinations
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -26,6 +26,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.journal imp
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.production import examined
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.quarantine import BOOT_ID
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.recorded import MACHINE_ID
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.rendering import (
     Rendering,
     engines_in,
@@ -881,6 +882,8 @@ class FakeFiles:
     def read(self, path: PurePosixPath) -> str | None:
         self._host.step()
         self._readable(path)
+        if str(path) == MACHINE_ID:
+            return Path(MACHINE_ID).read_text() if Path(MACHINE_ID).exists() else None
         if path == BOOT_ID:
             return f"boot-{self._host.boots}\n"
         if path == MEMINFO:

@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence.host_class import machine
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import row
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.recorded import unit_of
@@ -188,7 +189,7 @@ def test_history_shows_records_beside_switches(fake_host):
     after["ended_at"] = "2026-06-08T04:17:30Z"
     other = record("benchmark", "2026-06-08T05:00:00Z", slot="second")
     rows = [row(one) for one in (other, after, before)]
-    fake_host.put(LAYOUT.records_index, json.dumps({"schema": 1, "records": rows}))
+    fake_host.put(LAYOUT.records_index, json.dumps({"schema": 1, "machine": machine(), "records": rows}))
     _code, text = b70ctl(fake_host, "history")
     assert [line.split()[1] for line in text.splitlines()] == ["KIND", "soak", "switch", "benchmark"]
     assert text.splitlines()[1].split()[2:] == ["tiny-a", "failed", "0.0", "2", "persistent", "anomalies"]

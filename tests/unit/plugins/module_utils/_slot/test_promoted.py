@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._evidence import host_class
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import row
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.production import promotion, status_here
@@ -37,9 +38,12 @@ def gate(
     return row(record("promotion", DAY.format(day), verdict=verdict, **{**told, **given}))
 
 
-def put(fake_host: FakeHost, *rows: dict[str, Any]) -> None:
-    newest_first = sorted(rows, key=lambda one: one["id"], reverse=True)
-    fake_host.put(LAYOUT.records_index, json.dumps({"schema": 1, "records": newest_first}))
+def put(fake_host: FakeHost, *rows: dict[str, Any], machine: str = "") -> None:
+    newest_first = sorted(rows, key=lambda one: one["number"], reverse=True)
+    fake_host.put(
+        LAYOUT.records_index,
+        json.dumps({"schema": 1, "machine": machine or host_class.machine(), "records": newest_first}),
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,6 +129,17 @@ def test_a_later_failure_takes_it_back(serving: FakeHost):
     put(serving, gate(1), gate(2, "failed", "13 of 14 items passed, 1 failed"))
     assert statuses(serving)["a"] == "candidate"
     assert f"production gate: FAILED at {DAY.format(2)}, 13 of" in b70ctl(serving, "status")[1]
+
+
+def test_a_failure_takes_it_back_also_where_the_clock_was_ahead_when_it_passed(serving: FakeHost):
+    put(serving, {**gate(9), "number": 1}, {**gate(2, "failed"), "number": 2})
+    assert statuses(serving)["a"] == "candidate"
+
+
+def test_a_machine_with_a_copy_of_the_disk_has_no_production(serving: FakeHost):
+    put(serving, gate(1), machine="0" * 32)
+    assert statuses(serving)["a"] == "candidate"
+    assert "promotion" not in b70ctl(serving, "history")[1]
 
 
 def test_another_fingerprint_of_it_is_not_production(serving: FakeHost):

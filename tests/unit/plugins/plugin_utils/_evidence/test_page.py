@@ -156,10 +156,11 @@ def test_anomalies_of_the_newest_soak_are_listed_and_the_list_has_an_end(tmp_pat
     line = (
         "cycle 17: copy_phrase was answered &#x27;slh cobalt orbit&#x27; for &#x27;satin cobalt orbit&#x27;: isolated"
     )
-    assert line in look(written(tmp_path, {"b70-01": [one]}))
+    assert line in look(written(tmp_path / "one", {"b70-01": [one]}))
     one["data"]["anomalies"] *= 23
-    assert look(written(tmp_path, {"b70-01": [one]})).count(line) == 20
-    assert "and 3 more" in look(tmp_path)
+    many = written(tmp_path / "many", {"b70-01": [one]})
+    assert look(many).count(line) == 20
+    assert "and 3 more" in look(many)
 
 
 def test_many_places_are_folded(tmp_path: Path) -> None:
