@@ -51,7 +51,7 @@ _FOR_ROOT = (*_CHANGES, "quarantine", "clear-quarantine", "maintenance", "run", 
 Say = Callable[[Any, Sequence[str]], object]
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(version: str = "") -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--json", action="store_true", help="print JSON instead of text")
     whole = argparse.ArgumentParser(
@@ -60,6 +60,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    whole.add_argument("--version", action="version", version=f"arcpro.b70 {version or '(version not known)'}")
     words = whole.add_subparsers(dest="word", required=True, metavar="COMMAND")
 
     def word(name: str, text: str) -> argparse.ArgumentParser:
@@ -116,6 +117,10 @@ def parser() -> argparse.ArgumentParser:
     )
     history = word("history", "the last switches, benchmarks, soaks and other records, newest last")
     history.add_argument("-n", "--last", type=int, default=10, metavar="N", help="how many (10, at most 20 switches)")
+    logs = word("logs", "what the slot's engines and its controller wrote to the journal of the host")
+    logs.add_argument("profile", metavar="PROFILE", nargs="?", help="only the engine of this profile")
+    logs.add_argument("-n", "--last", type=int, default=100, metavar="N", help="how many lines (100)")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on with what is written now")
     word("run", "keep the slot serving what was committed, as b70-controller@.service does; runs until stopped")
     word("admin", "answer one request of the frontdoor on standard input, as b70-slot-admin@.service does")
     word("node", "take part in the group of this host, as the b70-node unit does; runs until stopped")
@@ -134,6 +139,17 @@ def words_of(whole: argparse.ArgumentParser) -> dict[str, list[str]]:
     }
 
 
+def journal_argv(layout: Layout, arguments: argparse.Namespace) -> list[str]:
+    """Return the command that shows what `logs` asks for."""
+    if arguments.profile:
+        units = [f"{layout.unit_prefix}{arguments.profile}{which}.service" for which in ("", "@*")]
+    else:
+        units = [f"{layout.unit_prefix}*", layout.controller_unit]
+    form = ["--output=json"] if arguments.json else ["--output=short-iso"]
+    follow = ["--follow"] if arguments.follow else []
+    return ["journalctl", *(f"--unit={unit}" for unit in units), f"--lines={max(0, arguments.last)}", *form, *follow]
+
+
 def layout_of(settings: Mapping[str, str]) -> Layout:
     """Where things are, from the settings that the role wrote into the program."""
     return Layout(
@@ -148,7 +164,10 @@ def layout_of(settings: Mapping[str, str]) -> Layout:
 
 def main(argv: Sequence[str], settings: Mapping[str, str]) -> int:
     """Runs the command on this host and returns its exit code. settings: see `layout_of`; all are text."""
-    arguments = parser().parse_args(argv)
+    arguments = parser(settings.get("version", "")).parse_args(argv)
+    if arguments.word == "logs":
+        command = journal_argv(layout_of(settings), arguments)
+        os.execvp(command[0], command)
     if arguments.word in _FOR_ROOT and os.geteuid() != 0:
         sys.stderr.write(f"b70ctl: {arguments.word} changes what runs; use: sudo b70ctl {arguments.word}\n")
         return FAILED

@@ -9,10 +9,13 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import yaml
+
 from ansible_collections.arcpro.b70.plugins.module_utils import _slot
 
 PACKAGE = "b70slot"
 _SOURCES = Path(_slot.__file__).parent
+_COLLECTION = _SOURCES.parents[2]
 _PROGRAM = '''\
 #!/usr/bin/python3 -I
 # Managed by Ansible, collection arcpro.b70, role slot.
@@ -34,6 +37,15 @@ if __name__ == "__main__":
 _SETTINGS = ("slot", "config_dir", "run_dir", "state_dir", "unit_dir", "frontdoor_url")
 
 
+def collection_version() -> str:
+    """Return the version of the collection that these files belong to, installed or as a checkout; empty if unknown."""
+    for name in ("MANIFEST.json", "galaxy.yml"):
+        if (file := _COLLECTION / name).is_file():
+            whole = yaml.safe_load(file.read_text(encoding="utf-8"))  # JSON is YAML
+            return str(whole.get("collection_info", whole)["version"])
+    return ""
+
+
 def program_path(settings: Mapping[str, str]) -> str:
     """Return the path of the slot's command on the host."""
     return f"{settings['bin_dir']}/{settings['command']}"
@@ -53,6 +65,7 @@ def program_files(settings: Mapping[str, str]) -> list[dict[str, str]]:
         }
         for source in sorted(_SOURCES.rglob("*.py"))
     ]
-    rows = "\n".join(f"    {json.dumps(key)}: {json.dumps(settings[key])}," for key in _SETTINGS)
+    known = {**{key: settings[key] for key in _SETTINGS}, "version": collection_version()}
+    rows = "\n".join(f"    {json.dumps(key)}: {json.dumps(value)}," for key, value in known.items())
     text = _PROGRAM.format(lib_dir=json.dumps(settings["lib_dir"]), package=PACKAGE, settings=rows)
     return [*files, {"path": program_path(settings), "content": text, "mode": "0755"}]

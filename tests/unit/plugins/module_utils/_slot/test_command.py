@@ -330,3 +330,26 @@ def test_who_may_not_read_the_profiles_is_told_how_to(monkeypatch, tmp_path, cap
     assert command.main(["status"], settings) == command.FAILED
     said = capsys.readouterr().err
     assert said == "b70ctl: /etc/b70-vllm-slot/profiles: Permission denied; use: sudo b70ctl status\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "units", "rest"),
+    [
+        (["logs"], ["b70-slot-main-*", "b70-controller-main.service"], ["--lines=100", "--output=short-iso"]),
+        (
+            ["logs", "a", "-n", "5", "-f"],
+            ["b70-slot-main-a.service", "b70-slot-main-a@*.service"],
+            ["--lines=5", "--output=short-iso", "--follow"],
+        ),
+        (["logs", "--json"], ["b70-slot-main-*", "b70-controller-main.service"], ["--lines=100", "--output=json"]),
+    ],
+)
+def test_logs_are_those_of_the_slots_units(words, units, rest):
+    argv = command.journal_argv(LAYOUT, command.parser().parse_args(words))
+    assert argv == ["journalctl", *(f"--unit={unit}" for unit in units), *rest]
+
+
+def test_the_version_is_that_of_the_collection(capsys):
+    with pytest.raises(SystemExit) as ended:
+        command.main(["--version"], {"version": "1.2.3"})
+    assert (ended.value.code, capsys.readouterr().out) == (0, "arcpro.b70 1.2.3\n")

@@ -25,3 +25,9 @@ def test_the_role_makes_every_directory_of_the_package() -> None:
     }
     files = program_files({**SETTINGS, "frontdoor_url": "http://127.0.0.1:8000", "command": "b70ctl"})
     assert {str(PurePosixPath(file["path"]).parent) for file in files} <= made
+
+
+def test_the_command_knows_the_version_of_the_collection() -> None:
+    files = program_files({**SETTINGS, "frontdoor_url": "http://127.0.0.1:8000", "command": "b70ctl"})
+    version = yaml.safe_load((ROOT / "galaxy.yml").read_text())["version"]
+    assert f'    "version": "{version}",\n' in files[-1]["content"]
