@@ -20,11 +20,15 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths
-from ansible_collections.arcpro.b70.plugins.module_utils._switch_job import result_file, unit_name
-from ansible_collections.arcpro.b70.plugins.plugin_utils._look import GONE_LOOKS, Look, poll_script, read_look
+from ansible_collections.arcpro.b70.plugins.module_utils._switch_job import unit_name
 from ansible_collections.arcpro.b70.plugins.plugin_utils._slot_words import switch_report
 from ansible_collections.arcpro.b70.plugins.plugin_utils._switch_watch import Watcher
-from ansible_collections.arcpro.b70.plugins.plugin_utils._work import RECONNECT_LIMIT_S, HostJob
+from ansible_collections.arcpro.b70.plugins.plugin_utils._work import (
+    RECONNECT_LIMIT_S,
+    HostJob,
+    glance_script,
+    read_glance,
+)
 
 display = Display()
 
@@ -123,7 +127,7 @@ class ActionModule(ActionBase):
             **self._task.args,
         }
         watcher = Watcher(self._arguments["switch_id"], self._host)
-        self._job = HostJob(
+        job = HostJob(
             self._connection,
             f"the switch {watcher.switch_id}",
             lambda text: display.display(f"{watcher.host} | {text}", color=C.COLOR_WARN),
@@ -131,38 +135,23 @@ class ActionModule(ActionBase):
         )
         # A host that can't be reached at all is said to be so at once; from here on nobody knows what it was told.
         self._low_level_execute_command("true", sudoable=False)
-        started = self._ask("start")
-        if started.get("failed"):
-            return started
-        if self._watch(watcher):
+        found = job.finish(self._ask, lambda found: None, lambda found: self._glance(watcher))
+        if found.get("vanished") or found.get("state") == "none":
             return {"failed": True, "changed": True, "msg": watcher.gone(), "switch_id": watcher.switch_id}
-        return self._ask("collect")
+        return {key: value for key, value in found.items() if key not in ("state", "joined", "vanished")}
 
-    def _watch(self, watcher: Watcher) -> bool:
-        """Shows progress until the switch has its result. Returns whether there will never be one."""
-        missing = 0
-        while True:
-            look = self._look(watcher)
-            for line in watcher.lines(look, time.monotonic()):
-                display.display(line.text, color=C.COLOR_ERROR if line.failed else C.COLOR_VERBOSE)
-            if look.finished:
-                return False
-            missing = 0 if look.alive else missing + 1
-            if missing >= GONE_LOOKS:
-                return True
-
-    def _look(self, watcher: Watcher) -> Look:
+    def _glance(self, watcher: Watcher) -> bool:
+        """Show progress, and return whether the unit lives."""
         run_dir, slot = self._arguments.get("run_dir") or _paths.RUN_DIR, self._arguments.get("slot") or "main"
-        script = poll_script(
-            f"{run_dir}/{slot}/progress.jsonl",
-            result_file(run_dir, slot, watcher.switch_id),
-            watcher.offset,
-            unit_name(slot, watcher.switch_id),
-        )
-        return self._job.look(lambda: read_look(self._low_level_execute_command(script).get("stdout", "")))
+        unit = unit_name(slot, watcher.switch_id)
+        script = glance_script(f"{run_dir}/{slot}/progress.jsonl", watcher.offset, unit)
+        text, alive = read_glance(self._low_level_execute_command(script).get("stdout", ""))
+        for line in watcher.lines(text, time.monotonic()):
+            display.display(line.text, color=C.COLOR_ERROR if line.failed else C.COLOR_VERBOSE)
+        return alive
 
     def _ask(self, step: str) -> dict[str, Any]:
+        if step == "acknowledge":
+            return {}  # no other play asks for this id
         arguments = {**self._arguments, "step": step}
-        return self._job.ask(
-            lambda: dict(self._execute_module(module_name=MODULE, module_args=arguments, task_vars=self._vars))
-        )
+        return dict(self._execute_module(module_name=MODULE, module_args=arguments, task_vars=self._vars))

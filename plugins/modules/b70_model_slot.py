@@ -199,7 +199,7 @@ options:
   step:
     description: Internal, between the action plugin and the module.
     type: str
-    choices: [run, start, collect]
+    choices: [run, start, look]
     default: run
 seealso:
   - module: arcpro.b70.b70_model_slot_info
@@ -501,8 +501,10 @@ summary:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _arguments, _switch_job
+from ansible_collections.arcpro.b70.plugins.module_utils import _arguments
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import run_switch
+from ansible_collections.arcpro.b70.plugins.module_utils._switch_job import job_of
+from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkError
 
 ARGUMENTS = {
     "profile": {"type": "str"},
@@ -545,7 +547,7 @@ ARGUMENTS = {
         },
     },
     "public_url": {"type": "str", "default": ""},
-    "step": {"type": "str", "choices": ["run", "start", "collect"], "default": "run"},
+    "step": {"type": "str", "choices": ["run", "start", "look"], "default": "run"},
 }
 
 
@@ -557,14 +559,9 @@ def main() -> None:
     )
     step = module.params.pop("step")
     try:
-        if step == "start":
-            _switch_job.job_of(module.params).start(module.params, _switch_job.own_archive())
-            module.exit_json(changed=False)
-        if step == "collect":
-            result = _switch_job.job_of(module.params).collect()
-        else:
-            result = run_switch(module.params, check_mode=module.check_mode)
-    except _switch_job.JobError as error:
+        params = module.params
+        result = run_switch(params, check_mode=module.check_mode) if step == "run" else job_of(params).answer(step)
+    except WorkError as error:
         module.fail_json(msg=str(error))
     for warning in result.pop("warnings", []):
         module.warn(warning)

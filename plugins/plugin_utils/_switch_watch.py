@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._look import Look
-
 QUIET_S = 10.0  # after this long without a line, one line says what the switch waits for
 _WAY = {"forward": "", "back": "way back: ", "halt": "stopping: "}
 
@@ -55,10 +53,9 @@ class Watcher:
         if self.pid is not None:
             self.offset += len(whole)
 
-    def lines(self, look: Look, now: float) -> list[Line]:
-        """Return the lines to show for this look. now: monotonic seconds."""
+    def lines(self, text: str, now: float) -> list[Line]:
+        """Return the lines to show for new text of the progress file. now: monotonic seconds."""
         self._spoke_at = now if self._spoke_at is None else self._spoke_at
-        text = look.progress
         records = list(self._records(text))
         if self.pid is None and records:
             self.pid = records[0].get("pid")

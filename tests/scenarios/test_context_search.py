@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from machine import kill_tree, wait_for
+from machine import wait_for
 from scenarios.outcome import assert_serves
 from scenarios.rig import SIM_DIR, Rig
-from scenarios.test_ansible import SSH_SESSION, Begin, play, start_play
+from scenarios.test_ansible import Begin, play, start_play
 from unit import contracts
 
 pytestmark = [pytest.mark.scenario, pytest.mark.exhaustive]
@@ -95,45 +95,6 @@ def test_a_length_that_has_room_and_fails_does_not_pass(rig: Rig, recorded: Begi
     rig.wait_settled()
     assert_serves(rig, "sim-a")
     assert record(rig)["data"]["found"] == 4352
-
-
-def test_a_play_that_is_killed_leaves_the_search_to_its_host(rig: Rig, recorded: Begin) -> None:
-    rig.have("sim-a")
-    tell_room(rig, load_s=2)
-    recorded()
-    with start_play(rig, "sim-b", *WORDS, playbook=PLAYBOOK) as process:
-        wait_for(lambda: runs(rig) and trials(rig) > 0, "the first trial")
-        kill_tree(process)
-        process.communicate(timeout=120)
-    rig.must("sh", "-c", SSH_SESSION)
-    assert runs(rig), "the search ended with the play"
-    wait_for(lambda: not runs(rig), "the search has ended")
-    rig.wait_settled()
-    assert_serves(rig, "sim-a")
-    code, said = play(rig, "sim-b", *WORDS, playbook=PLAYBOOK)
-    assert code == 0, said
-    assert "which began before this play, passed" in said, said
-    assert record(rig)["data"]["found"] == 4480
-
-
-def test_the_same_command_joins_the_search_under_way(rig: Rig, recorded: Begin) -> None:
-    rig.have("sim-a")
-    tell_room(rig, load_s=5)
-    recorded()
-    before = len(searches(rig))
-    with start_play(rig, "sim-b", *WORDS, playbook=PLAYBOOK) as process:
-        wait_for(lambda: runs(rig) and trials(rig) > 0, "the first trial")
-        code, refused = play(rig, "sim-b", *WORDS, "-e", "sequences=32", playbook=PLAYBOOK)
-        assert code != 0
-        assert "under way, with sequences 64, not 32" in refused, refused
-        code, said = play(rig, "sim-b", *WORDS, playbook=PLAYBOOK)
-        output, _none = process.communicate(timeout=600)
-    assert code == 0, said
-    assert "which began before this play, passed" in said, said
-    assert process.returncode == 0, output
-    assert len(searches(rig)) == before + 1
-    rig.wait_settled()
-    assert_serves(rig, "sim-a")
 
 
 @pytest.mark.parametrize("before", ["sim-a", "sim-b"])

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,28 +98,6 @@ def test_two_minutes_with_anomalies_whose_play_is_killed(rig: Rig) -> None:
     # Nothing was closed or replaced, and nothing was written to the slot.
     after = rig.state()
     assert (after["sequence"], after["engine"], after["open"]) == (before["sequence"], before["engine"], True)
-
-
-def test_a_soak_that_ended_alone_is_collected_and_the_next_run_soaks_anew(rig: Rig) -> None:
-    rig.have("sim-a")
-    with begin(rig, "20s", "-e", "soak_interval=5s") as process:
-        wait_for(lambda: len(seen(rig)["cycles"]) > 1 and runs(rig), "a second cycle")
-        workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        # The play alone: its workers have sessions of their own.
-        process.kill()
-        process.communicate(timeout=120)
-    assert workers
-    wait_for(lambda: not runs(rig), "the soak has ended")
-    wait_for(lambda: not any(Path("/proc", pid).exists() for pid in workers), "the workers have ended")
-    code, said = play(rig, "sim-a", "-e", "duration=8h", playbook=PLAYBOOK)
-    assert code == 0, said
-    assert "which began before this play, passed" in said, said
-    first = record(rig)
-    assert first["verdict"] == "passed"
-    assert all(cycle["load"]["mean_ttft_s"] > 0 for cycle in first["data"]["cycles"])
-    code, said = play(rig, "sim-a", "-e", "duration=2s", playbook=PLAYBOOK)
-    assert code == 0, said
-    assert record(rig)["id"] != first["id"]
 
 
 def test_a_lost_card_ends_a_soak(rig: Rig) -> None:

@@ -11,7 +11,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +25,7 @@ from testinfra.host import Host
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask.canary import image_url
 from clients.line import process
-from machine import LIMIT_S, T, free_port, kill_tree, wait_for
+from machine import T, free_port, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 INVENTORY = ROOT / "inventory" / "lab.yml"
@@ -118,30 +117,6 @@ def play(
         check=False,
     )
     return Play(done.returncode, done.stdout)
-
-
-def kill_play(*arguments: str, when: Callable[[], bool]) -> None:
-    """Begin a playbook on the lab's hosts, and kill it as soon as `when` returns true."""
-    with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(
-            ["ansible-playbook", "-i", str(INVENTORY), *arguments],
-            cwd=ROOT,
-            env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            ends = time.monotonic() + LIMIT_S
-            while not when():
-                if process.poll() is not None or time.monotonic() > ends:
-                    log.seek(0)
-                    raise AssertionError(f"the moment to kill it did not come: {process.returncode}\n{log.read()}")
-                time.sleep(1)
-        finally:
-            kill_tree(process)
-            process.wait()
 
 
 def words_of(output: str) -> str:

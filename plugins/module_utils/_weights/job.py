@@ -232,7 +232,7 @@ def _program(request: Request, folder: Folder, *words: str) -> tuple[str, ...]:
     """Return the command that runs the program of the archive."""
     module = f"{__package__}.fetching.program"
     code = f"import sys; sys.path.insert(0, sys.argv[1]); from {module} import main; sys.exit(main(sys.argv[2:]))"
-    return (_python(request), "-c", code, str(folder.path / "program.zip"), *words)
+    return (_python(request), "-c", code, str(folder.program), *words)
 
 
 def _environment(request: Request, folder: Folder) -> dict[str, str]:

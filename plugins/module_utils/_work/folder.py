@@ -47,6 +47,10 @@ class Folder:
         """Return the folder that the unit may write to."""
         return self.path / "out"
 
+    @property
+    def program(self) -> Path:
+        return self.path / "program.zip"
+
     def alone(self) -> AbstractContextManager[None]:
         """Hold the folder against other calls, for example from the look that finds no work until the unit runs."""
         place = self.locks or self.path.parent
@@ -72,8 +76,8 @@ class Folder:
         """Make the folder anew, with the program; the caller holds it."""
         self.remove()
         make_directory(PurePosixPath(self.out))
-        shutil.copyfile(archive, self.path / "program.zip")
-        (self.path / "program.zip").chmod(0o644)
+        shutil.copyfile(archive, self.program)
+        self.program.chmod(0o644)
 
     def give(self, given: Mapping[str, Any], user: str = "", secret: str = "") -> None:
         """Write what is asked. user: the unit's user, root if empty. secret: for root alone."""
@@ -94,7 +98,7 @@ class Folder:
     def argv(self, module: str) -> tuple[str, ...]:
         """Return the unit's command, which calls `main(folder)` of a module in the archive."""
         code = f"import sys; sys.path.insert(0, sys.argv[1]); from {module} import main; main(sys.argv[2])"
-        return (sys.executable, "-c", code, str(self.path / "program.zip"), str(self.path))
+        return (sys.executable, "-c", code, str(self.program), str(self.path))
 
     def last_seen_at(self) -> str:
         """Return when the unit last wrote, or was begun, in UTC."""

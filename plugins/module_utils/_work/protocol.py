@@ -181,3 +181,4 @@ def conclude(folder: Folder, noun: str, work: Callable[[], dict[str, Any]]) -> N
         found = {"failed": True, "msg": f"the {noun} broke off: {type(error).__name__}: {error}"}
     ended = {"how": "done", "why": "", "at": stamp(SystemClock().now())}
     folder.save_seen({"now": "", "ended": ended, "found": found})
+    folder.program.unlink(missing_ok=True)

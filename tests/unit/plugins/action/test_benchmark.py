@@ -67,6 +67,8 @@ class Host:
         return dict(self.begun if module_args["step"] == "start" else self.found)
 
     def shell(self, script: str, **_options: Any) -> dict[str, Any]:
+        if script == "true":
+            return {"rc": 0}
         self._step("glance")
         (offset,) = re.findall(r"tail -c [+](\d+) /var/lib/b70/progress", script)
         self.offsets.append(int(offset) - 1)

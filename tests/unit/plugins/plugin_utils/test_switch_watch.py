@@ -6,10 +6,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._look import MARK, Look, poll_script, read_look
 from ansible_collections.arcpro.b70.plugins.plugin_utils._switch_watch import Watcher
 
 
@@ -26,7 +23,7 @@ def end(phase, seconds=0.1, direction="forward"):
 
 
 def texts(watcher, progress, now):
-    return [line.text for line in watcher.lines(Look(progress, finished=False, alive=True), now)]
+    return [line.text for line in watcher.lines(progress, now)]
 
 
 def test_short_phases_share_a_line_and_a_long_one_is_announced():
@@ -64,36 +61,8 @@ def test_failure_and_way_back():
     text = record("start", pid=5) + begin("canary")
     text += record("phase", phase="canary", direction="forward", state="failed", seconds=1.0, text="wrong answer")
     text += begin("close", "back") + end("close", 0.1, "back")
-    lines = watcher.lines(Look(text, finished=False, alive=True), 0.0)
+    lines = watcher.lines(text, 0.0)
     assert [(line.text, line.failed) for line in lines] == [
         ("h | canary FAILED: wrong answer", True),
         ("h | way back: close  0.1 s", False),
     ]
-
-
-def test_the_poll_is_one_shell_command(tmp_path):
-    progress, result = tmp_path / "progress file.jsonl", tmp_path / "x.result"
-    word = tmp_path / "word"
-    systemctl = tmp_path / "bin/systemctl"
-    systemctl.parent.mkdir()
-    systemctl.write_text(f'#!/bin/sh\ntest "$*" = "is-active a unit" && cat {word}\ntest "$(cat {word})" = active\n')
-    systemctl.chmod(0o755)
-
-    def look(said="active", offset=0):
-        word.write_text(f"{said}\n")
-        script = poll_script(str(progress), str(result), offset, "a unit")
-        path = f"{systemctl.parent}:{os.environ['PATH']}"
-        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, env={"PATH": path})
-        return read_look(done.stdout)
-
-    assert look() == Look("", finished=False, alive=True)
-    progress.write_text("one\ntwo\n")
-    assert look("activating") == Look("one\ntwo\n", finished=False, alive=True)
-    assert look(offset=4).progress == "two\n"
-    assert [look(said).alive for said in ("inactive", "failed", "unknown", "")] == [False] * 4
-    result.write_text('{"changed": true, "msg": "done"}')
-    assert look("inactive") == Look("one\ntwo\n", finished=True, alive=False)
-
-
-def test_a_cut_answer_is_no_news():
-    assert read_look(f"abc\n{MARK}\n") == Look("", finished=False, alive=True)

@@ -6,14 +6,22 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._work import HostJob, keep_alive
+from ansible_collections.arcpro.b70.plugins.plugin_utils._work import (
+    MARK,
+    HostJob,
+    glance_script,
+    keep_alive,
+    read_glance,
+)
 
 
 class Connection:
@@ -149,3 +157,24 @@ def test_a_worker_whose_play_was_killed_asks_nothing(tmp_path: Path, monkeypatch
     with pytest.raises(AnsibleError, match="the play that watched has ended; the build goes on there"):
         job.ask(lambda: asked.append(2))
     assert asked == [1]
+
+
+def test_a_glance_is_one_shell_command(tmp_path: Path) -> None:
+    progress, word, systemctl = (tmp_path / name for name in ("progress file.jsonl", "word", "systemctl"))
+    systemctl.write_text(f'#!/bin/sh\ntest "$*" = "is-active a unit" && cat {word}\ntest "$(cat {word})" = active\n')
+    systemctl.chmod(0o755)
+
+    def glance(said: str = "active", offset: int = 0) -> tuple[str, bool]:
+        word.write_text(f"{said}\n")
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        script = glance_script(str(progress), offset, "a unit")
+        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, env=environment)
+        return read_glance(done.stdout)
+
+    assert glance() == ("", True)
+    progress.write_text("one\ntwo\n")
+    assert glance("activating") == ("one\ntwo\n", True)
+    assert glance(offset=4) == ("two\n", True)
+    assert [glance(said)[1] for said in ("inactive", "failed", "unknown", "")] == [False] * 4
+    # The module knows what a cut answer does not say.
+    assert read_glance(f"abc\n{MARK}") == ("", False)
