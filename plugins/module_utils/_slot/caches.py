@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an engine has compiled belongs to what compiled it: the stack, and the driver and compiler of the host.
+"""The compile cache of an engine belongs to what compiled it: the stack, and the driver and compiler of the host.
 
 The unit of an engine runs this file by itself before each start, as the engine's user and with the standard library
 alone. It makes the folders that the engine's variables name. Where the provenance of the cache is not that of this
@@ -56,7 +56,7 @@ def runtime(dpkg_status: str | None) -> str:
 
 
 def provenance(stack: str, image: str, dpkg_status: str | None, *, cards: bool) -> dict[str, Any]:
-    """What decides whether a compile cache may be reused.
+    """Return what decides whether a compile cache may be reused.
 
     An image brings its own driver and compiler, and its digest is in its reference; without cards no driver takes part.
     """

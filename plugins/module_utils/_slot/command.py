@@ -151,7 +151,7 @@ def journal_argv(layout: Layout, arguments: argparse.Namespace) -> list[str]:
 
 
 def layout_of(settings: Mapping[str, str]) -> Layout:
-    """Where things are, from the settings that the role wrote into the program."""
+    """Return where things are, from the settings that the role wrote into the program."""
     return Layout(
         slot=settings["slot"],
         config_dir=PurePosixPath(settings["config_dir"]),

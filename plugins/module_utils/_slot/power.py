@@ -167,7 +167,7 @@ def chosen(known: Sequence[Card], numbers: Sequence[int] | None) -> list[Card]:
 
 @dataclass(frozen=True)
 class Kept:
-    """What a card had before its cap was set, and by whose unit; in microwatts."""
+    """The cap that a card had before, the one that was set, and by whose unit; in microwatts."""
 
     unit: str
     before: int

@@ -262,7 +262,7 @@ def _count(value: object) -> int | None:
 
 
 def refusal(reply: Reply) -> str:
-    """What came in place of an answer that can be used."""
+    """Return what came in place of an answer that can be used."""
     return shown(f"{reply.status} {reply.text}") if reply.status != 200 else "200 with NaN in logprobs"
 
 
@@ -331,7 +331,7 @@ def evaluate(profile: Profile, case: CanaryCase, got: Answer, seconds: float, at
 
 
 def _mismatch(case: CanaryCase, got: Answer) -> str:
-    """What the two sides, which are cut, may not show."""
+    """Return what the two sides, which are cut, may not show."""
     if got.finish_reason == "length" and case.compare != "baseline":
         return f"the answer was cut off after max_tokens {case.max_tokens}"
     if case.compare == "json":
@@ -350,7 +350,7 @@ def unanswered(
 
 
 def differing(results: Sequence[CanaryResult]) -> str:
-    """How the answers of one case's repeats differ, or "" when they are the same.
+    """Return how the answers of one case's repeats differ, or "" when they are the same.
 
     At temperature 0 with one seed an engine that nobody else uses has no reason to answer differently.
     """

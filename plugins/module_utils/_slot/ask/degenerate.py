@@ -22,7 +22,7 @@ _RULES = frozenset("-=_*~#.|:+─═│━ \t\n\r")  # what lines and tables are
 
 
 def degenerate(text: str) -> str:
-    """Why this text is no language at all, or "" when nothing is wrong with it."""
+    """Return why this text is no language at all, or "" when nothing is wrong with it."""
     stripped = text.strip()
     if not stripped:
         return "the answer is empty"
@@ -30,7 +30,7 @@ def degenerate(text: str) -> str:
 
 
 def unprintable(text: str) -> str:
-    """Why this text holds what nobody writes, or ""."""
+    """Return why this text holds what nobody writes, or ""."""
     if "\ufffd" in text:
         return "the answer holds replacement characters (U+FFFD)"
     if text.isprintable():
@@ -82,7 +82,7 @@ def _words(words: Sequence[str]) -> str:
 
 
 def _may_repeat(number: int, count: int, period: int, limit: int) -> bool:
-    """Whether a stretch of so many of the items may repeat with the period.
+    """Return whether a stretch of so many of the items may repeat with the period.
 
     number: a byte for each item, which is the same for the same items. Live streams are judged, too, so all items are
     compared at once: where one equals that of a period before, the number and the shifted number differ by 0.
@@ -94,7 +94,7 @@ def _may_repeat(number: int, count: int, period: int, limit: int) -> bool:
 
 
 def _in_a_row(items: Sequence[str], period: int) -> int:
-    """How many items from the first on repeat with the period, the first round included."""
+    """Return how many items from the first on repeat with the period, the first round included."""
     length = min(period, len(items))
     while length < len(items) and items[length] == items[length - period]:
         length += 1

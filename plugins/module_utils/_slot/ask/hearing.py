@@ -47,7 +47,7 @@ def sound(audio: Mapping[str, Any] | str) -> bytes:
 
 
 def fields(profile: Profile) -> dict[str, str]:
-    """What is sent beside the file."""
+    """Return what is sent beside the file."""
     model = profile.engine.served_model_name
     return {"model": model, "response_format": "json", "temperature": "0", "seed": str(profile.canary.seed)}
 

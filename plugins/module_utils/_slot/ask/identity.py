@@ -39,7 +39,7 @@ def _readable(cmdline: Sequence[str]) -> bool:
 
 
 def command_drift(argv: Sequence[str], cmdline: Sequence[str]) -> str | None:
-    """How the process's command line differs from the rendered one, or None.
+    """Return how the process's command line differs from the rendered one, or None.
 
     A script run through its interpreter shows the interpreter first, so the rendered argv is looked for at the end.
     """

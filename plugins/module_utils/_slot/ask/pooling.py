@@ -29,7 +29,7 @@ SAME = 1 - 1e-6  # cosine of vectors that say the same of different texts
 
 
 def payload(profile: Profile, case: CanaryCase) -> dict[str, Any]:
-    """What is posted to `PATHS[task]`: the texts, or the first as the question about the others."""
+    """Return what is posted to `PATHS[task]`: the texts, or the first as the question about the others."""
     body: dict[str, Any] = {"model": profile.engine.served_model_name}
     if profile.engine.task == "embed":
         return {**body, "input": list(case.texts), "encoding_format": "float"}
@@ -106,7 +106,8 @@ def length(vector: Sequence[float]) -> float:
 
 
 def cosine(one: Sequence[float], other: Sequence[float]) -> float:
-    """How alike two vectors are, from -1 to 1; NaN where one has no direction, or they are of different spaces."""
+    """Return how alike two vectors are, from -1 to 1; NaN where one has no direction, or they are of different
+    spaces."""
     size = length(one) * length(other)
     if len(one) != len(other) or not size:
         return math.nan
@@ -180,14 +181,5 @@ def check_answer(profile: Profile, case: CanaryCase, reply: Reply, seconds: floa
         got, problem = _classes(case, classes(reply, len(case.texts)))
     else:
         got, problem = _order(scores(reply, len(case.texts) - 1))
-    return CanaryResult(
-        profile=profile.name,
-        name=case.name,
-        passed=not problem,
-        expected=expectation(case),
-        got=got,
-        sha256=digest(got),
-        seconds=seconds,
-        attempt=attempt,
-        problem=problem,
-    )
+    expected = expectation(case)
+    return CanaryResult(profile.name, case.name, not problem, expected, got, digest(got), seconds, attempt, problem)

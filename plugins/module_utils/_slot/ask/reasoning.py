@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a model thinks is no answer: the two are told apart here. Pure."""
+"""Tell what a model thinks from its answer. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ALOUD = "it thinks in the answer; engine.reasoning of the profile says how a mo
 
 
 def thought_of(message: Mapping[str, Any]) -> str:
-    """What the engine gives beside the answer: `reasoning` since vLLM 0.12, `reasoning_content` before."""
+    """Return what the engine gives beside the answer: `reasoning` since vLLM 0.12, `reasoning_content` before."""
     return str(message.get("reasoning") or message.get("reasoning_content") or "")
 
 

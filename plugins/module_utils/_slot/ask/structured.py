@@ -13,7 +13,7 @@ from ..model.profile import CanaryCase
 
 
 def asked(case: CanaryCase) -> dict[str, Any]:
-    """What a case adds to the body of a request."""
+    """Return what a case adds to the body of a request."""
     extra: dict[str, Any] = {}
     if case.tool is not None:
         extra["tools"] = [{"type": "function", "function": dict(case.tool)}]
@@ -53,7 +53,7 @@ def alike(expected: Any, got: Any) -> bool:
 
 
 def wrong(case: CanaryCase, text: str) -> str:
-    """Why a text is not the wanted JSON, or ""."""
+    """Return why a text is not the wanted JSON, or ""."""
     what = "the arguments of the call are" if case.tool is not None else "the answer is"
     try:
         got = json.loads(text)

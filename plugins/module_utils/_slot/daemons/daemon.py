@@ -82,7 +82,7 @@ class Watched:
 
     @property
     def works(self) -> bool:
-        """Whether it was seen to move at the last look."""
+        """Return whether it was seen to move at the last look."""
         return self.judged.verdict is Verdict.BUSY and self.moved_at == self.samples[-1].at
 
     @property
@@ -139,43 +139,34 @@ class Controller:
     def look(self) -> None:
         """Look once and act on it. The report is written before an action and at the end."""
         state = read_state(self.fx, self.layout)
-        profile = self.profile = self._profile(None if state is None else state.profile_name)
-        settings = self._settings
+        self.profile = self._profile(None if state is None else state.profile_name)
         with suppress(SlotFault):
-            self._find(state, profile)
+            self._find(state)
         self._forget_failure(state)
         front = FrontdoorLink(self.fx, self.layout).status()
         self.wanted = bool(((front or {}).get("sentinel") or {}).get("verification_wanted_at"))
         for watched in self._open:
-            self._sample(watched, front, settings)
+            self._sample(watched, front)
             self._await_remote(watched, state)
         if self.fx.clock.monotonic() - self._kernel_at >= KERNEL_S:
-            self._read_kernel_log(profile)
-        self._heed_node(profile)
+            self._read_kernel_log(self.profile)
+        self._heed_node()
         units = slot_units(self.fx, self.layout)[0]
         busy = "this controller" if self.working else api.at_work(self.fx, self.layout) or ""
         if not busy:
             self._check_ports()
             state = self._close_dead(read_state(self.fx, self.layout), units)
-        view = self._view(state, profile, settings, units, busy)
-        self.step = next_step(view)
+        self.step = next_step(self._view(state, units, busy))
         if self.step.do not in (Do.REST, Do.ASK):
             self._tell()
-        self._perform(self.step, profile, settings)
+        self._perform(self.step)
         if not self.working:
             self._publish()
         self._tell()
 
-    def _view(
-        self,
-        state: SlotState | None,
-        profile: Profile | None,
-        settings: Liveness,
-        units: Sequence[UnitState],
-        busy: str,
-    ) -> View:
+    def _view(self, state: SlotState | None, units: Sequence[UnitState], busy: str) -> View:
         """Return everything that the next step follows from."""
-        fx, now = self.fx, self.fx.clock.monotonic()
+        fx, now, profile = self.fx, self.fx.clock.monotonic(), self.profile
         memory, held = read_memory(fx, self.layout), quarantine.read(fx, self.layout)
         self._held = held
         if not self.working:
@@ -184,7 +175,6 @@ class Controller:
         wedged = any(one.judged.verdict is Verdict.WEDGED and not one.reported for one in self.engines.values())
         self._left = self._leave(starts)
         kind = Kind.NOTHING if busy else self._needed()
-        due = self._may_verify(state, profile, settings)
         return View(
             now=now,
             busy=busy,
@@ -194,10 +184,10 @@ class Controller:
             anew=kind is Kind.SWITCH,
             starts=bool(starts),
             tries=self.book.tries,
-            rung=None if busy else self._rung(profile, anew=kind is Kind.SWITCH),
+            rung=None if busy else self._rung(anew=kind is Kind.SWITCH),
             wedged=wedged,
-            policy=self._policy(settings, memory),
-            verify=due and self._verification_due(state, settings),
+            policy=self._policy(memory),
+            verify=self._may_verify(state) and self._verification_due(state),
             ask=profile is not None and state is not None and not kind_of(profile.engine.kind).remote,
         )
 
@@ -249,13 +239,14 @@ class Controller:
         self.book = self.book.passed("")
         return predicted.plan.kind
 
-    def _policy(self, settings: Liveness, memory: Memory) -> Policy:
+    def _policy(self, memory: Memory) -> Policy:
         """Return what to do about a wedged engine. One that no restart cures is closed."""
-        restarts = settings.policy is Policy.RESTART
-        again = not restarts or liveness.may_restart(memory.attempts, self._moment())
-        return settings.policy if again else Policy.CLOSE
+        policy = self._settings.policy
+        again = policy is not Policy.RESTART or liveness.may_restart(memory.attempts, self._moment())
+        return policy if again else Policy.CLOSE
 
-    def _may_verify(self, state: SlotState | None, profile: Profile | None, settings: Liveness) -> bool:
+    def _may_verify(self, state: SlotState | None) -> bool:
+        profile = self.profile
         # What calls for a verification does not wait until nobody is served: clients get those answers meanwhile.
         idle = all(
             one.question is None and (one.judged.verdict is Verdict.IDLE or (self._urgent and one.works))
@@ -266,22 +257,21 @@ class Controller:
             idle = not any(one.silent for one in self._open)
         return bool(self._open) and idle and profile is not None and state is not None and state.verified
 
-    def _perform(self, step: Step, profile: Profile | None, settings: Liveness) -> None:
+    def _perform(self, step: Step) -> None:
+        profile, settings = self.profile, self._settings
         if step.do is Do.SETTLE:
             self._settle(self._request(CONTROLLER, mode=Mode.BOOT, leave=self._left))
         elif step.do is Do.VERIFY and profile is not None:
             self._aside(lambda: self._verify(profile, settings))
         elif step.do is Do.ASK:
-            self._ask(settings)
-        elif step.do in (Do.REPORT, Do.CLOSE, Do.RESTART):
+            self._ask()
+        elif isinstance(step.do, Policy):
             for watched in self.engines.values():
                 if watched.judged.verdict is Verdict.WEDGED and not watched.reported:
                     watched.reported = True
-                    self._on_wedged(watched, Policy(str(step.do)), settings)
-        elif step.do in (Do.REBIND, Do.REBOOT, Do.QUARANTINE):
-            named = profile or self._quarantined
-            if named is not None:
-                self._take(Rung(str(step.do)), named)
+                    self._on_wedged(watched, step.do)
+        elif isinstance(step.do, Rung) and (named := profile or self._quarantined) is not None:
+            self._take(step.do, named)
 
     def _aside(self, work: Callable[[], None]) -> None:
         """Carry out what may take as long as a model loads. One at a time."""
@@ -317,8 +307,9 @@ class Controller:
             return None if name is None else load_profile(self.fx, self.layout, name)
         return None
 
-    def _find(self, state: SlotState | None, profile: Profile | None) -> None:
+    def _find(self, state: SlotState | None) -> None:
         """Find the processes that are served now, and closed ones that still run; forget all others."""
+        profile = self.profile
         found: dict[str, Watched] = {}
         served = state is not None and state.open and state.phase == "serving" and profile is not None
         if profile is not None and profile.node is not None and profile.node.rank:
@@ -342,12 +333,12 @@ class Controller:
                 found.setdefault(unit.invocation_id, one)
         self.engines = found
 
-    def _heed_node(self, profile: Profile | None) -> None:
+    def _heed_node(self) -> None:
         """Start this host's node service if it is down. If that does not help, end an engine over several nodes.
 
         Its followers end their parts when they hear nothing.
         """
-        group = read_slot_file(self.fx, self.layout).nodes
+        group, profile = read_slot_file(self.fx, self.layout).nodes, self.profile
         if not self.engines or profile is None or profile.node is None or group is None:
             self._unheard = 0
             return
@@ -376,9 +367,9 @@ class Controller:
         if last is not None and last.passed is False and state is not None and (state.verified_at or "") > last.at:
             self.verification = None
 
-    def _sample(self, watched: Watched, front: Mapping[str, Any] | None, settings: Liveness) -> None:
+    def _sample(self, watched: Watched, front: Mapping[str, Any] | None) -> None:
         self._await_answer(watched)
-        engine = watched.single.engine
+        engine, patience_s = watched.single.engine, self._settings.patience_s
         names, text = kind_of(engine.kind).metrics, ""
         if names.progress:
             reply = self.fx.http.get(f"{engine.backend_url}/metrics", METRICS_LIMIT_S)
@@ -391,8 +382,8 @@ class Controller:
         still = bool(watched.samples) and not liveness.moved(watched.samples[-1], sample)
         if not still:
             watched.moved_at = sample.at
-        watched.samples = liveness.kept((*watched.samples, sample), settings.patience_s)
-        judged = liveness.judge(watched.samples, settings.patience_s)
+        watched.samples = liveness.kept((*watched.samples, sample), patience_s)
+        judged = liveness.judge(watched.samples, patience_s)
         if judged.verdict is not Verdict.WEDGED and watched.judged.verdict is Verdict.WEDGED:
             if still:
                 # The waiting clients have given up, which is no sign of work.
@@ -480,21 +471,21 @@ class Controller:
 
     # Acting
 
-    def _ask(self, settings: Liveness) -> None:
+    def _ask(self) -> None:
         """Ask each engine that serves no client and was not seen to work for a while."""
-        now = self.fx.clock.monotonic()
+        now, settings = self.fx.clock.monotonic(), self._settings
         for one in self._open:
             if one.question is None and liveness.may_ask(one.samples[-1], now - one.moved_at, settings.ask_every_s):
                 one.moved_at = now
                 # The verdict comes before this limit: a request that was given up has no answer.
                 one.question = _question(self.fx, one.single, 2 * settings.patience_s)
 
-    def _on_wedged(self, watched: Watched, policy: Policy, settings: Liveness) -> None:
+    def _on_wedged(self, watched: Watched, policy: Policy) -> None:
         reason = (
             f"{watched.name} is wedged: requests wait, and nothing has moved for {watched.judged.flat_s:.0f} s, "
             f"while it answers /health"
         )
-        if policy is not settings.policy:
+        if policy is not self._settings.policy:
             reason += f"; it was restarted {liveness.RESTARTS} times within an hour, so it is closed now"
         self._did(str(policy), reason, watched)
         if policy is Policy.CLOSE:
@@ -589,7 +580,7 @@ class Controller:
 
     # The canary while idle
 
-    def _verification_due(self, state: SlotState | None, settings: Liveness) -> bool:
+    def _verification_due(self, state: SlotState | None) -> bool:
         if self.fx.clock.monotonic() < self._not_before:
             return False
         at, now = "" if state is None else state.verified_at or "", self._moment()
@@ -597,11 +588,11 @@ class Controller:
             # From the first look at it on, no date that jumps counts.
             age = Moment(at).age_s(now)
             self._verified = Moment(at, now.boot, self.fx.clock.monotonic() - age)
-        return bool(self._urgent) or liveness.due(settings.verify_every_s, self._verified, now)
+        return bool(self._urgent) or liveness.due(self._settings.verify_every_s, self._verified, now)
 
     @property
     def _urgent(self) -> str:
-        """Why a verification is due whatever the time; empty if it is not."""
+        """Return why a verification is due whatever the time; empty if it is not."""
         return self.suspect or ("degenerate answers call for it" if self.wanted else "")
 
     def _verify(self, profile: Profile, settings: Liveness) -> None:
@@ -639,13 +630,13 @@ class Controller:
 
     # The ladder
 
-    def _rung(self, profile: Profile | None, *, anew: bool) -> Rung | None:
+    def _rung(self, *, anew: bool) -> Rung | None:
         """Return the next rung for a lost card whose engine does no work; None if there is none."""
         held = self._held
         wedged = any(one.judged.verdict is Verdict.WEDGED for one in self.engines.values())
         # The engine died of the lost card, and the slot could not restart it. One that a person stopped stays down.
         given_up = anew and held is not None and not held.reason and held.slot == self.layout.slot
-        named = profile or self._quarantined
+        named = self.profile or self._quarantined
         if named is None or not (given_up or (self._lost and wedged)):
             return None
         last = decode_written(Climb, text_of(self.fx, self.layout.climb_file), SCHEMA)

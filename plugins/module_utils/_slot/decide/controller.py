@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the controller of a slot does next. Pure: what is wanted and what is seen go in, one step comes out.
+"""The next step of a slot's controller. Pure: what is wanted and what is seen go in, one step comes out.
 
 Trouble never changes what is wanted. It leads to tries with growing pauses, for ever: those of one engine delay no
 other. A new word of a person, a quarantine that ends and a boot begin anew.
@@ -25,19 +25,12 @@ LOOK_S = 10.0  # between two looks, unless something happens
 
 class Do(StrEnum):
     """REST: look again later. SETTLE: bring what is seen to what is wanted. VERIFY: run the canary on what is served.
-    ASK: ask idle engines a short question. The rungs of the ladder after a lost card, and what to do about a wedged
-    engine, are called as in `liveness`."""
+    ASK: ask idle engines a short question."""
 
     REST = "rest"
     SETTLE = "settle"
     VERIFY = "verify"
     ASK = "ask"
-    REPORT = "report"
-    CLOSE = "close"
-    RESTART = "restart"
-    REBIND = "rebind"
-    REBOOT = "reboot"
-    QUARANTINE = "quarantine"
 
 
 @dataclass(frozen=True)
@@ -113,10 +106,13 @@ class View:
 
 @dataclass(frozen=True)
 class Step:
-    """The next step. why: in words that everybody may read, empty if all is as wanted. at: when something is due, in
-    monotonic seconds; None if only an event leads to another step."""
+    """The next step: also a rung of the ladder after a lost card, or what to do about a wedged engine.
 
-    do: Do
+    why: in words that everybody may read, empty if all is as wanted. at: when something is due, in monotonic seconds;
+    None if only an event leads to another step.
+    """
+
+    do: Do | Policy | Rung
     why: str = ""
     at: float | None = None
 
@@ -128,9 +124,9 @@ def next_step(view: View) -> Step:
     if view.lasting:
         return Step(Do.REST, view.lasting)
     if view.rung is not None:
-        return Step(Do(str(view.rung)))
+        return Step(view.rung)
     if view.wedged:
-        return Step(Do(str(view.policy)))
+        return Step(view.policy)
     if view.lost and (view.tries or (view.needs and view.anew)):
         return Step(Do.REST, view.lost)
     if view.needs:

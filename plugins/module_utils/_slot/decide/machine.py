@@ -55,7 +55,7 @@ JUDGING = (Phase.IDENTITY, Phase.CANARY)  # what fails here is not explained by 
 
 
 class Kind(StrEnum):
-    """What a run has to do.
+    """The task of a run.
 
     NOTHING: all is as requested. FINISH: the engine is proven, but not yet open, enabled, recorded or shown with its
     limits. VERIFY: verify an engine that runs unproven. RECHECK: verify a served engine again while it serves. SWITCH:
@@ -84,7 +84,7 @@ class Look:
 
     @property
     def stands(self) -> bool:
-        """Whether it runs and is not about to end or to restart."""
+        """Return whether it runs and is not about to end or to restart."""
         return self.unit.running and self.unit.sub != "auto-restart" and self.unit.active != "deactivating"
 
 
@@ -127,7 +127,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will do. stop, disable: units. actions: the same in words, in order.
+    """The plan of a run. stop, disable: units. actions: the same in words, in order.
 
     partial: the run is about some of several engines, and leaves the others as they are. scope: the places of its
     engines among the target's; all places unless it is partial. batches: places of the engines that are replaced
@@ -153,7 +153,7 @@ class Plan:
 
     @property
     def spares(self) -> bool:
-        """Whether it stops only units that are not the target's."""
+        """Return whether it stops only units that are not the target's."""
         return _spares(self.kind, beside=self.beside)
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a slot is to serve after a boot, a restart of its engine, or an interrupted switch. The choice is pure."""
+"""Choose what a slot is to serve after a boot, a restart of its engine, or an interrupted switch. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BY_HAND = "it was stopped by hand"
 
 @dataclass(frozen=True)
 class Choice:
-    """What the slot is to serve, behind which gate, and why.
+    """The choice of what the slot is to serve, behind which gate, and why.
 
     act: False to leave everything as it is. tell: whether clients are told why, because somebody did that by hand.
     """

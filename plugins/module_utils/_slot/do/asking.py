@@ -109,7 +109,7 @@ def canary(run: Run) -> None:
 
 
 def _canary(run: Run, baseline: Baseline | None) -> dict[str, Recorded]:
-    """What one engine answered to the cases that are compared with a baseline. Raises SlotFault when it failed.
+    """Return what one engine answered to the cases that are compared with a baseline. Raise SlotFault when it failed.
 
     baseline: None where there is none to be judged by.
     """

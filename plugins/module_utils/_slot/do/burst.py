@@ -32,7 +32,7 @@ def questions(profile: Profile, count: int) -> list[tuple[CanaryCase, bool]]:
 
 
 def _room(run: Run, profile: Profile) -> int:
-    """How many may be asked. Of an engine that clients use meanwhile only what they leave free."""
+    """Return how many may be asked. Of an engine that clients use meanwhile only what they leave free."""
     if not run.rechecking:
         return profile.canary.burst
     active = (run.front.status() or {}).get("active_generations")

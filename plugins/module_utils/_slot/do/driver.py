@@ -340,7 +340,7 @@ class Driver:
         return held
 
     def _strangers(self) -> tuple[Holder, ...]:
-        """Who holds cards beside the engine, of those to which this run may go back."""
+        """Return who holds cards beside the engine, of those to which this run may go back."""
         run, seen = self._run, self._run.seen
         if not run.plan.forward:
             return ()
@@ -645,7 +645,7 @@ def _stopped_by(memory: Memory, switch_id: str, slot: str) -> Attempt | None:
 
 
 def _lost(fx: Effects, run: Run) -> quarantine.Cause | None:
-    """Why the host is to be put into quarantine before anything else: an engine that was served lost a card."""
+    """Return why the host is to be put into quarantine before anything else: an engine that was served lost a card."""
     state = run.seen.state
     if run.seen.quarantine is not None or state is None:
         return None
@@ -653,7 +653,8 @@ def _lost(fx: Effects, run: Run) -> quarantine.Cause | None:
 
 
 class Prediction(NamedTuple):
-    """What a run would do now, the failure that would stop it, and what a slot that settles by itself is to serve.
+    """The prediction of a run: what it would do now, the failure that would stop it, and what a slot that settles by
+    itself is to serve.
 
     tell: whether clients are told so, because somebody did something by hand.
     """

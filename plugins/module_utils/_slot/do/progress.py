@@ -24,7 +24,7 @@ _PREFIX = re.compile(
 
 
 def engine_hint(lines: Sequence[str], kind: Kind = DEFAULT) -> str | None:
-    """How far the engine is, by the newest log line that tells it; None when none does.
+    """Return how far the engine is, by the newest log line that tells it; None when none does.
 
     Lines of which the kind knows nothing, and that count in percent, are shown as they are, without their time stamp.
     """
@@ -41,7 +41,7 @@ def engine_hint(lines: Sequence[str], kind: Kind = DEFAULT) -> str | None:
 
 
 def last_progress(text: str, pid: int) -> str | None:
-    """Where the switch of this process is, by the progress file: its phase, and the last hint of that phase.
+    """Return where the switch of this process is, by the progress file: its phase, and the last hint of that phase.
 
     The file may still be that of the switch before.
     """

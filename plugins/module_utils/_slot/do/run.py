@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the phases of one run share: the effects, what was seen and planned, and the evidence so far."""
+"""The things that the phases of one run share: the effects, what was seen and planned, and the evidence so far."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Known:
-    """What was seen on the host, and what is done about it. chosen: why mode RECOVER or BOOT chose what it did. beside:
+    """The look at the host, and what is done about it. chosen: why mode RECOVER or BOOT chose what it did. beside:
     strangers on cards of the profile to go back to, before anything was touched."""
 
     seen: Seen = field(default_factory=Seen)
@@ -87,7 +87,7 @@ class Known:
 
 @dataclass
 class Evidence:
-    """What a run has to tell of itself. journaled: the journal holds its begin; recorded: and its end."""
+    """The evidence of a run. journaled: the journal holds its begin; recorded: and its end."""
 
     records: list[PhaseRecord] = field(default_factory=list)
     canary: list[CanaryResult] = field(default_factory=list)
@@ -103,7 +103,7 @@ class Evidence:
 
 @dataclass
 class Clients:
-    """What clients of the slot have: what is served now, and what they wait for.
+    """The situation of the slot's clients: what is served now, and what they wait for.
 
     closed_at: monotonic time at which the run first closed the frontdoor. cleared: other slots that were told to stop.
     """
@@ -167,22 +167,22 @@ class Run:
 
     @property
     def rolling(self) -> bool:
-        """Whether engines are replaced in batches. If that fails both ways, all of them stop together."""
+        """Return whether engines are replaced in batches. If that fails both ways, all of them stop together."""
         return bool(self.plan.batches) and self.direction is not Direction.HALT
 
     @property
     def beside_old(self) -> bool:
-        """Whether the target's engine starts and opens while the old one still runs."""
+        """Return whether the target's engine starts and opens while the old one still runs."""
         return self.plan.beside and self.direction is Direction.FORWARD
 
     @property
     def spares(self) -> bool:
-        """Whether only units that are not the target's are stopped."""
+        """Return whether only units that are not the target's are stopped."""
         return self.plan.spares and self.direction is Direction.FORWARD
 
     @property
     def partial(self) -> bool:
-        """Whether the current step leaves other engines of the profile as they are."""
+        """Return whether the current step leaves other engines of the profile as they are."""
         return self.plan.partial or self.rolling
 
     @property
@@ -192,7 +192,7 @@ class Run:
 
     @property
     def last_batch(self) -> bool:
-        """Whether all engines are replaced after this batch."""
+        """Return whether all engines are replaced after this batch."""
         return self.direction is Direction.FORWARD and self.batch in (None, len(self.plan.batches) - 1)
 
     def shown(self, *, opens: bool = False) -> Profile:
@@ -208,7 +208,7 @@ class Run:
 
     @property
     def picking(self) -> bool:
-        """Whether the run may go on with the first of several engines that is ready, and with no other."""
+        """Return whether the run may go on with the first of several engines that is ready, and with no other."""
         settles = self.partial and self.plan.kind is Kind.VERIFY and self.request.mode is not Mode.SWITCH
         return settles and self.direction is Direction.FORWARD
 
@@ -225,22 +225,23 @@ class Run:
 
     @property
     def rendering(self) -> Rendering | None:
-        """What the engine of this direction starts from; None if it has no files."""
+        """Return what the engine of this direction starts from; None if it has no files."""
         return self.seen.back if self.direction is Direction.BACK else self.seen.rendering
 
     @property
     def going_back(self) -> bool:
-        """Whether this direction leads to what was verified before, not to what somebody requests now."""
+        """Return whether this direction leads to what was verified before, not to what somebody requests now."""
         return self.direction is Direction.BACK or self.request.mode is not Mode.SWITCH
 
     @property
     def sets_boot(self) -> bool:
-        """Whether the run disables units before it stops them. If nobody asked for it, what boots is what is wanted."""
+        """Return whether the run disables units before it stops them. If nobody asked for it, what boots is what is
+        wanted."""
         return self.request.mode is Mode.SWITCH or not self.request.active
 
     @property
     def rechecking(self) -> bool:
-        """Whether an engine is verified again while it serves."""
+        """Return whether an engine is verified again while it serves."""
         return self.plan.kind is Kind.RECHECK and self.direction is Direction.FORWARD
 
     @property
@@ -256,7 +257,7 @@ class Run:
 
     @property
     def warm(self) -> bool:
-        """Whether the profile was started since the boot, so that its weights may be in the host's memory."""
+        """Return whether the profile was started since the boot, so that its weights may be in the host's memory."""
         boot = (text_of(self.fx, BOOT_ID) or "").strip()
         return any(one.target == self.profile.name and one.boot == boot for one in self.seen.memory.attempts)
 

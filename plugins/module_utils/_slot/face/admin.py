@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the frontdoor may ask of the slots: one line in, one command of b70ctl, one line out.
+"""The requests of the frontdoor to the slots: one line in, one command of b70ctl, one line out.
 
 systemd runs `b70ctl admin` as root for each connection to a socket that only the frontdoor may open. A request can do
 three things and no others; the client may disconnect meanwhile, what was begun is finished.

@@ -42,7 +42,7 @@ from ..model.slot_file import read_slot_file
 from ..model.state_file import SlotState, stamp
 from ..words.decode import plain
 from ..words.effects import RENDERING, SETTLING, Effects
-from ..words.types import End, Failure, Layout, Mode, Phase, Request, SlotFault, UnitState, Way
+from ..words.types import End, Layout, Mode, Phase, Request, SlotFault, UnitState, Way
 from .table import not_looked_at
 
 SHOWN_ATTEMPTS = 5
@@ -57,7 +57,8 @@ def new_switch_id(stamp: str) -> str:
 
 
 def caller(requested_by: str = "") -> str:
-    """Who runs this, for lock and journal: who asked from elsewhere, else user and SSH client where there is one."""
+    """Return who runs this, for lock and journal: who asked from elsewhere, else user and SSH client where there is
+    one."""
     if requested_by:
         return requested_by
     try:
@@ -371,7 +372,8 @@ def _stack_of(fx: Effects, layout: Layout, name: str) -> dict[str, Any]:
 
 
 def taken(fx: Effects, layout: Layout, profile: str) -> str:
-    """Which slots use cards that the profile needs, in words; empty where none does, or it is not rendered yet."""
+    """Return which slots use cards that the profile needs, in words; empty where none does, or it is not rendered
+    yet."""
     try:
         found = neighbours(fx, layout, load_wanted(fx, layout, profile)) if other_slots(fx, layout) else ()
     except SlotFault:
@@ -393,34 +395,33 @@ def nothing(layout: Layout, why: str = "no profile was named") -> dict[str, Any]
 
 
 def info(fx: Effects, layout: Layout) -> dict[str, Any]:
-    """What is in the slot: state, engine, verification, installed profiles, last switches. Reads only."""
+    """Return what is in the slot: state, engine, verification, installed profiles, last switches. Reads only."""
     state = read_state(fx, layout)
     memory = read_memory(fx, layout)
     units, legacy = slot_units(fx, layout)
     running = [unit for unit in units if unit.running]
     served = [unit for unit in running if state and unit.invocation_id and unit.invocation_id in state.passed]
     engine = next(iter((*served, *running)), None)
-    live = bool(served)
+    shown = state if served else None  # the state, as far as it is that of what runs
     name = layout.profile_of(engine.name) if engine is not None else None
     interrupted, working, told = memory.interrupted, at_work(fx, layout), read_liveness(fx, layout)
-    fingerprint = state.fingerprint if live and state is not None else None
-    records = recorded(fx, layout)
-    examined = (state.profile or {}).get("examined") if live and state is not None else None
-    gate = None if name is None else promotion(records, name, fingerprint, examined)
+    about: Mapping[str, Any] = {} if shown is None else shown.profile or {}
+    fingerprint, records = None if shown is None else shown.fingerprint, recorded(fx, layout)
+    gate = None if name is None else promotion(records, name, fingerprint, about.get("examined"))
     differs: Mapping[str, str] = {}
     several = [] if name is None else _replicas(fx, layout, name, units, state)
     if engine is not None and name is not None:
-        differs = _drift(fx, layout, name, running, state if live else None)
+        differs = _drift(fx, layout, name, running, shown)
     return {
         "changed": False,
         "slot": layout.slot,
         "phase": state.phase if state is not None else "stopped",
-        "open": bool(live and state is not None and state.open),
-        "reason": _reason(state, live),
+        "open": shown is not None and shown.open,
+        "reason": _reason(state, live=bool(served)),
         "profile": name,
-        "served_model": (state.profile or {}).get("served_model_name") if live and state is not None else None,
-        "verified": bool(live and state is not None and state.verified),
-        "verified_at": state.verified_at if live and state is not None else None,
+        "served_model": about.get("served_model_name"),
+        "verified": shown is not None and shown.verified,
+        "verified_at": None if shown is None else shown.verified_at,
         "verified_by": [dict(case) for case in memory.verified.cases]
         if memory.verified and memory.verified.profile == name
         else [],
@@ -431,7 +432,7 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
         "stack": None if name is None else _stack_of(fx, layout, name)["stack_id"],
         "engine": None if engine is None else _engine(engine, fx, layout),
         "replicas": several or None,
-        "degraded": bool(live and several) and not all(row["open"] and row["verified"] for row in several),
+        "degraded": bool(served and several) and not all(row["open"] and row["verified"] for row in several),
         "frontdoor": _load(fx, layout),
         "cards": cards(fx),
         "enabled_units": [unit.name for unit in (*units, *legacy) if unit.enabled],
@@ -452,7 +453,7 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
     }
 
 
-def _reason(state: SlotState | None, live: bool) -> str:
+def _reason(state: SlotState | None, *, live: bool) -> str:
     if state is None:
         return "no state file: the slot was not served since the last boot"
     if state.open and not live:
@@ -461,7 +462,7 @@ def _reason(state: SlotState | None, live: bool) -> str:
 
 
 def node_report(fx: Effects, layout: Layout) -> dict[str, Any] | None:
-    """What the service of the host's node last said and heard; None where the host is in no group."""
+    """Return what the service of the host's node last said and heard; None where the host is in no group."""
     group = read_slot_file(fx, layout).nodes
     if group is None:
         return None
@@ -493,7 +494,7 @@ def _progress(fx: Effects, layout: Layout, note: str) -> str | None:
 def _drift(
     fx: Effects, layout: Layout, name: str, running: Sequence[UnitState], state: SlotState | None
 ) -> Mapping[str, str]:
-    """What of the profile's engines differs; of several, what is the same of all is said once."""
+    """Return what of the profile's engines differs; of several, what is the same of all is said once."""
     found: dict[str, list[str]] = {}
     for unit in running:
         if layout.profile_of(unit.name) == name:
@@ -548,7 +549,7 @@ def _engine(unit: UnitState, fx: Effects, layout: Layout) -> dict[str, Any]:
 
 
 def _load(fx: Effects, layout: Layout) -> dict[str, int] | None:
-    """How many generations the frontdoor runs, queues and admits at once; None where it does not tell."""
+    """Return how many generations the frontdoor runs, queues and admits at once; None where it does not tell."""
     said = FrontdoorLink(fx, layout).status() or {}
     found = {name: said.get(f"{name}_generations") for name in ("active", "queued", "max_active")}
     numbers = {name: value for name, value in found.items() if isinstance(value, int)}
@@ -586,6 +587,3 @@ def _short(fx: Effects, layout: Layout, name: str, records: Sequence[Mapping[str
         "accepted_rules": list(profile.accepted_rules),
         **({"remote": profile.engine.remote["base_url"]} if profile.engine.remote else {}),
     }
-
-
-__all__ = ["Failure", "caller", "check", "info", "new_switch_id", "switch"]

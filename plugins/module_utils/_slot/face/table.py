@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What b70ctl prints for a person. Pure: plain data in, lines out."""
+"""The output of b70ctl for a person. Pure: plain data in, lines out."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def works(info: Mapping[str, Any]) -> list[str]:
 
 
 def promoted(info: Mapping[str, Any]) -> list[str]:
-    """What the last production gate said of what is served; nothing where none did."""
+    """Return what the last production gate said of what is served; nothing where none did."""
     gate = info.get("promotion")
     if not gate:
         return []
@@ -70,14 +70,14 @@ def accepted(info: Mapping[str, Any]) -> list[str]:
 
 
 def elsewhere(info: Mapping[str, Any]) -> list[str]:
-    """Where the engine of the profile in the slot is, when it is not on this host."""
+    """Return where the engine of the profile in the slot is, when it is not on this host."""
     ours = [item for item in info.get("profiles") or () if item["name"] == info.get("profile")]
     urls = [item["remote"] for item in ours if item.get("remote")]
     return [f"remote: the engine is elsewhere, at {url}; this host relays to it" for url in urls]
 
 
 def liveness(info: Mapping[str, Any]) -> list[str]:
-    """What the liveness watchdog saw and did; nothing where it sees nothing wrong."""
+    """Return what the liveness watchdog saw and did; nothing where it sees nothing wrong."""
     told = info.get("liveness")
     if not told or not told["fresh"]:
         return []
@@ -132,7 +132,7 @@ def asked(cases: Sequence[Mapping[str, Any]]) -> str:
 
 
 def status(info: Mapping[str, Any]) -> list[str]:
-    """What `api.info` knows: what is wanted, what is seen, what happens next and when, and then the details."""
+    """Return what `api.info` knows: what is wanted, what is seen, what happens next and when, and then the details."""
     name, engine, part = info["profile"], info["engine"], led_by(info)
     said = info["wanted"]["text"] if info["wanted"] else "nothing was said yet"
     lines = [f"wanted: {said}", f"seen: slot {info['slot']} {_seen(info)}", f"next: {_next(info)}"]
@@ -243,7 +243,7 @@ def replicas(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def last(
     switches: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]], count: int
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Those of both that are among the last so many of all. Both are in the order of time, and stay so."""
+    """Return those of both that are among the last so many of all. Both are in the order of time, and stay so."""
     moments = sorted([item["at"] for item in switches] + [item["began_at"] for item in records])
     since = min(moments[-count:], default="")
     return (
@@ -307,7 +307,8 @@ def result(data: Mapping[str, Any]) -> list[str]:
 
 
 def evidence(failure: Mapping[str, Any]) -> list[str]:
-    """What a failed phase left behind: its cause, what the kernel says, the end of the engine's log and the whole."""
+    """Return what a failed phase left behind: its cause, what the kernel says, the end of the engine's log and the
+    whole."""
     lines = [f"cause: {line}" for line in failure.get("cause") or ()]
     lines += [f"kernel: {line}" for line in failure.get("kernel") or ()]
     # What the cause says is not said twice.
@@ -320,5 +321,5 @@ def evidence(failure: Mapping[str, Any]) -> list[str]:
 
 
 def not_looked_at(parts: Sequence[str]) -> str:
-    """What a prediction took to be there, as a sentence without its full stop."""
+    """Return what a prediction took to be there, as a sentence without its full stop."""
     return f"Not looked at, because this play would install it first: {', '.join(parts)}"

@@ -62,7 +62,7 @@ def resident_bytes(texts: Iterable[str]) -> int:
 
 
 def card_memory(nodes: Sequence[str]) -> tuple[CardMemory, ...]:
-    """What is in use of each card whose driver answers."""
+    """Return what is in use of each card whose driver answers."""
     found = []
     for node in nodes:
         memory = memory_of_regions(_ask(node)) if _driver(node) == _DRIVER else None
@@ -72,7 +72,7 @@ def card_memory(nodes: Sequence[str]) -> tuple[CardMemory, ...]:
 
 
 def pci_address(node: str) -> str:
-    """Where the card of a render node is; empty where the kernel does not tell."""
+    """Return where the card of a render node is; empty where the kernel does not tell."""
     name = os.path.basename(os.path.realpath(f"/sys/class/drm/{os.path.basename(node)}/device"))
     return name if _ADDRESS.fullmatch(name) else ""
 

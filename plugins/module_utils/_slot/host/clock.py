@@ -38,7 +38,7 @@ class SystemClock:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """What is done in here only waits for somebody else's answer: being told to end takes effect at once."""
+        """Do in here what only waits for somebody else's answer: being told to end takes effect at once."""
         self.sleep(0)
         self._waiting = True
         try:

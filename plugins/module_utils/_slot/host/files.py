@@ -37,8 +37,8 @@ def regular(path: PurePosixPath, flags: int) -> Iterator[int]:
 
 
 def foreign(path: PurePosixPath) -> bytes:
-    """What a file has that another user may have written. Raises OSError where a link or a pipe has its place, and
-    where it is too large."""
+    """Return what a file has that another user may have written. Raises OSError where a link or a pipe has its place,
+    and where it is too large."""
     with regular(path, os.O_RDONLY | os.O_NOFOLLOW) as handle, open(handle, "rb", closefd=False) as file:
         content = file.read(_READ_LIMIT + 1)
     if len(content) > _READ_LIMIT:

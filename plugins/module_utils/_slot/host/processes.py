@@ -75,7 +75,7 @@ def _targets(pid: int) -> set[str]:
 
 
 def _identity(path: str) -> tuple[int, ...] | None:
-    """What a file is whatever it is called: a device by its number, another file by its place on its disk."""
+    """Return what a file is whatever it is called: a device by its number, another file by its place on its disk."""
     try:
         about = os.stat(path)
     except OSError:
@@ -84,7 +84,7 @@ def _identity(path: str) -> tuple[int, ...] | None:
 
 
 def _held(pid: int, wanted: Mapping[tuple[int, ...], str]) -> dict[str, str]:
-    """Which of its open files are among the wanted ones: their number as text, and the wanted path.
+    """Return which of its open files are among the wanted ones: their number as text, and the wanted path.
 
     A process with a mount namespace of its own (a container, a hardened service) has them under other paths, and when
     that namespace is gone the kernel shows the end of the path only. Just files of the same last name are looked at

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the slot knows about a kind of engine: how to start it, and how to read its answers and its log. Pure.
+"""The knowledge of the slot about a kind of engine: how to start it, and how to read its answers and its log. Pure.
 
 The controller renders with it and the host judges with it, so it is in the package that both have. A kind is one module
 with an instance of its class, and one line in `table.py`.
@@ -84,7 +84,7 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Dialect:
-    """What the frontdoor must know about an engine's API to translate requests of other APIs; the state file has it.
+    """The properties of an engine's API by which the frontdoor translates requests of other APIs, from the state file.
 
     penalty: its name for a repetition penalty; empty if it is not known to take one, or a top_k. templates_responses:
     its /v1/responses takes arguments of the chat template. formats_responses: its /v1/responses reads the format of a
@@ -149,8 +149,16 @@ class Kind:
         raise NotImplementedError
 
     def arguments(self, key: str, value: Any, recorded: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Return the arguments for one setting of a profile. recorded: the option in each release that has a table."""
-        raise NotImplementedError
+        """Return the arguments for one setting of a profile: ``--x``/``--no-x`` for ``true``/``false``, nothing for
+        null.
+
+        Any other value is a word of its own: some releases change one that follows a ``=``. recorded: the option in
+        each release that has a table.
+        """
+        flag = "--" + key.replace("_", "-")
+        if isinstance(value, bool):
+            return [flag if value else f"--no-{flag[2:]}"]
+        return [] if value is None else [flag, str(value)]
 
     def node_arguments(self, rank: int, count: int, leader: str, port: int) -> list[str]:
         """Return the arguments of one of several parts of an engine. leader, port: where the first part listens."""

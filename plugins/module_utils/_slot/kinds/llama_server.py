@@ -101,18 +101,6 @@ class LlamaServer(Kind):
             *("--fit", "off"),
         ]
 
-    def arguments(self, key: str, value: Any, recorded: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Return ``--x``/``--no-x`` for ``true``/``false``, and any other value as a word of its own.
-
-        Some releases change a value that follows a ``=``.
-        """
-        flag = "--" + key.replace("_", "-")
-        if value is None:
-            return []
-        if isinstance(value, bool):
-            return [flag if value else f"--no-{flag[2:]}"]
-        return [flag, str(value)]
-
     def parsing(self, argv: Sequence[str]) -> list[str]:
         # It reads one argument after the other, and exits at this one.
         return [*argv, "--version"]

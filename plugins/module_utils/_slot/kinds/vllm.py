@@ -154,15 +154,13 @@ class Vllm(Kind):
         return [*argv, "--host", host, "--port", str(port), "--served-model-name", served_name]
 
     def arguments(self, key: str, value: Any, recorded: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Return ``--x``/``--no-x`` for ``true``/``false``, compact JSON for a mapping, and nothing for null.
+        """Return the same as for every engine, but compact JSON for a mapping.
 
         A list becomes one argument per entry, or JSON, or the flag once per entry, as the option requires.
         """
+        if value is None or isinstance(value, bool):
+            return super().arguments(key, value, recorded)
         flag = "--" + key.replace("_", "-")
-        if value is None:
-            return []
-        if isinstance(value, bool):
-            return [flag if value else f"--no-{flag[2:]}"]
         if isinstance(value, list) and not _takes_json_list(recorded):
             words = [_word(item) for item in value]
             if _is_repeated(recorded) or any(word.startswith("-") for word in words):

@@ -22,7 +22,7 @@ ALIKE = 2.0
 
 
 def wait_s(fx: Effects, layout: Layout, load_times: LoadTimes, key: str) -> float | None:
-    """How long clients will probably wait for what is remembered by this key, or None."""
+    """Return how long clients will probably wait for what is remembered by this key, or None."""
     known = load_times.eta_s(key)
     if known is not None:
         return known

@@ -26,9 +26,10 @@ def drift_of(fx: Effects, layout: Layout, name: str, unit: UnitState, state: Slo
         profile, wanted = (_single(found(fx, layout, name), unit) for found in (load_profile, load_wanted))
     except SlotFault as fault:
         return {"rendering": fault.message}
+    was = None if state is None else state.fingerprint
     found = {
-        "rendering": _rendering(wanted, None if state is None else state.fingerprint),
-        "process": _process(fx, wanted, unit),
+        "rendering": "" if was in (None, wanted.fingerprint) else f"runs {was}, rendered is {wanted.fingerprint}",
+        "process": (unit.main_pid and process_drift(fx, wanted, unit)) or "",
         "unit_file": _unit_file(fx, layout, profile, unit),
         "directives": "" if state is None else changed_directives(wanted, state),
         "port": _port(fx, profile),
@@ -48,17 +49,6 @@ def _port(fx: Effects, profile: Profile) -> str:
     # Whose process it is, is told to root; to others an engine of ours is one that can't be seen.
     seen = [holder for holder in on_port(fx, profile) if holder.pid]
     return f"shared with a process that was not verified: {named(seen)}" if seen else ""
-
-
-def _rendering(profile: Profile, fingerprint: str | None) -> str:
-    if fingerprint is None or fingerprint == profile.fingerprint:
-        return ""
-    return f"runs {fingerprint}, rendered is {profile.fingerprint}"
-
-
-def _process(fx: Effects, profile: Profile, unit: UnitState) -> str:
-    """The command line and environment of the running process, as far as they can be read."""
-    return (process_drift(fx, profile, unit) or "") if unit.main_pid else ""
 
 
 def _unit_file(fx: Effects, layout: Layout, profile: Profile, unit: UnitState) -> str:

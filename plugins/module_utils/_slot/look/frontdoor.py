@@ -40,24 +40,15 @@ class FrontdoorLink:
         return read_state(self._fx, self._layout)
 
     def status(self) -> Mapping[str, Any] | None:
-        """What its /status says of the slot, {} when it can't be understood, None when nobody answers.
-
-        An older frontdoor has one slot, and tells of it elsewhere.
-        """
+        """Return what its /status says of the slot, {} if it can't be understood, None if nobody answers."""
         reply = self._fx.http.get(f"{self._layout.frontdoor_url}/status", _HTTP_TIMEOUT_S)
         if reply.status == 0 and reply.error == "refused":
             return None
-        try:
-            whole = json.loads(reply.text)
-        except ValueError:
-            return {}
-        if not isinstance(whole, Mapping):
-            return {}
-        slots = whole.get("slots")
-        part = slots.get(self._layout.slot) if isinstance(slots, Mapping) else whole.get("frontdoor")
-        if not isinstance(part, Mapping):
-            return {}
-        return part if isinstance(slots, Mapping) else {**part, "replicas": whole.get("replicas")}
+        with contextlib.suppress(ValueError, LookupError, TypeError):
+            part = json.loads(reply.text)["slots"][self._layout.slot]
+            if isinstance(part, Mapping):
+                return part
+        return {}
 
     def publish(self, fields: Mapping[str, Any]) -> bool:
         """Writes the next state and waits for it. False: no frontdoor is there. Raises SlotFault after ACK_LIMIT_S.
@@ -138,7 +129,7 @@ class FrontdoorLink:
 
 
 def _generations(status: Mapping[str, Any], places: Collection[int]) -> int:
-    """How many generations run, in all or on these replicas; 1 where /status does not tell."""
+    """Return how many generations run, in all or on these replicas; 1 where /status does not tell."""
     if not places:
         return _number(status, "active_generations", 0 if status else 1)
     rows = status.get("replicas")

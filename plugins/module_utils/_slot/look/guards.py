@@ -148,8 +148,8 @@ def check_runtime(fx: Effects, profile: Profile) -> None:
 
 
 def unproven_peers(fx: Effects, layout: Layout, profile: Profile) -> str:
-    """Why the profile's cards may not open each other's memory: nothing proves that it works with them, the driver and
-    the firmware of now. Empty if it is proven, not used, or accepted."""
+    """Return why the profile's cards may not open each other's memory: nothing proves that it works with them, the
+    driver and the firmware of now. Empty if it is proven, not used, or accepted."""
     if not profile.peer_access:
         return ""
     debug, cards = PurePosixPath("/sys/kernel/debug/dri"), {}
@@ -192,7 +192,7 @@ def check_credentials(fx: Effects, profile: Profile) -> None:
 
 
 def lacking(fx: Effects, profile: Profile, planned: Sequence[str]) -> str:
-    """What a start of the profile would lack, or nothing. planned: what is taken to be there."""
+    """Return what a start of the profile would lack, or nothing. planned: what is taken to be there."""
     try:
         if "weights" not in planned:
             check_weights(fx, profile)
@@ -206,7 +206,8 @@ def lacking(fx: Effects, profile: Profile, planned: Sequence[str]) -> str:
 
 
 def check_space(fx: Effects, layout: Layout, profile: Profile, plan: Plan, seen: Seen) -> None:
-    """What will be written can be written, and there is room. What only verifies in place needs less of it."""
+    """Check that what will be written can be written, and that there is room. What only verifies in place needs less of
+    it."""
     wants = layout.unit_dir / "multi-user.target.wants"
     replaces = plan.kind is Kind.SWITCH
     boots = sorted(unit.name for unit in (*seen.units, *seen.legacy) if unit.enabled)
@@ -318,7 +319,8 @@ def check_unit(unit: UnitState) -> None:
 
 
 def for_part(fx: Effects, layout: Layout, profile: Profile) -> str:
-    """What a part of another node's engine would lack on this host, or nothing. Our own units end before it starts."""
+    """Return what a part of another node's engine would lack on this host, or nothing. Our own units end before it
+    starts."""
     missing = lacking(fx, profile, ())
     if missing:
         return missing

@@ -95,8 +95,8 @@ def _check_mirrors(profile: Profile, own: int, kept: int, total: int) -> None:
 
 
 def lacks_beside(fx: Effects, profile: Profile) -> str:
-    """Why the caches and the mirror that the profile's engine has in the host's memory have no room beside what is
-    loaded already; empty where they have, or it has none."""
+    """Return why the caches and the mirror that the profile's engine has in the host's memory have no room beside what
+    is loaded already; empty where they have, or it has none."""
     own = kind_of(profile.engine.kind).host_cache_bytes(profile.engine.settings) + _mirrors(fx, profile)
     free = bytes_of(fx.files.read(MEMINFO), "MemAvailable") if own else 0
     needed = own + SPARED_BYTES

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a switch and an engine's unit ask the other nodes of a group."""
+"""The questions of a switch and of an engine's unit to the other nodes of a group."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def await_nodes(fx: Effects, layout: Layout, profile: Profile, epoch: str, switc
 
 
 def lost_part(fx: Effects, layout: Layout, profile: Profile, epoch: str) -> str:
-    """Which node runs no part of this engine process, and why; empty: all do, or the engine is on one host.
+    """Return which node runs no part of this engine process, and why; empty: all do, or the engine is on one host.
 
     A silent node is lost after the same time as while the engine is served.
     """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who else uses what an engine needs: the cards of its profile, and its port. Nobody is ended here."""
+"""The others that use what an engine needs: the cards of its profile, and its port. Nobody is ended here."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def addresses_of(fx: Effects, profile: Profile) -> dict[str, str]:
 
 
 def on_cards(fx: Effects, profile: Profile, ours: Collection[str]) -> tuple[Holder, ...]:
-    """Who holds a card of the profile and belongs to none of our units."""
+    """Return who holds a card of the profile and belongs to none of our units."""
     return tuple(holder for holder in fx.processes.device_holders(cards_of(fx, profile)) if holder.unit not in ours)
 
 
@@ -72,7 +72,7 @@ def check_cards(fx: Effects, profile: Profile, ours: Collection[str]) -> None:
 
 
 def on_port(fx: Effects, profile: Profile) -> tuple[Holder, ...]:
-    """Who but the unit of an engine of the profile listens on its port.
+    """Return who but the unit of an engine of the profile listens on its port.
 
     Linux lets processes of one user share a port, which vLLM asks for: each then gets a part of the connections.
     """

@@ -41,7 +41,7 @@ class Verified:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the slot is to serve, as a person or a switch that committed has said it last.
+    """The last word on what the slot is to serve: that of a person, or of a switch that committed.
 
     profile: None for nothing. left: an engine was left for a look, so nothing is done about it.
     """
@@ -107,7 +107,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Memory:
-    """What the journal knows."""
+    """The memory of the journal."""
 
     verified: Verified | None = None
     wanted: Wanted | None = None  # None: nobody has said anything yet

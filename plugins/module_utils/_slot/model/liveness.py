@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether an engine makes progress, and what to do if it does not. Pure.
+"""The progress of an engine, and what to do if there is none. Pure.
 
 The process that answers GET /health does not compute, so it stays healthy while the engine is wedged. Forward progress
 decides: an engine is wedged if a request waits for an answer and none of its counters moves.
@@ -36,19 +36,20 @@ class Verdict(StrEnum):
 
 
 class Policy(StrEnum):
-    """What to do about a wedged engine. One whose canary fails is closed with REPORT, too."""
+    """The reaction to a wedged engine. One whose canary fails is closed with REPORT, too."""
 
     REPORT = "report"
     CLOSE = "close"
     RESTART = "restart"
 
 
-class DeviceLoss(StrEnum):
-    """How far the watchdog goes for a lost card whose engine does not come back."""
+class Rung(StrEnum):
+    """The ladder after a lost card, and how far a profile lets the watchdog go. REBIND: rebind the card's driver while
+    its engine is down. REBOOT: reboot the host. QUARANTINE: a person must examine the host."""
 
-    QUARANTINE = "quarantine"
     REBIND = "rebind"
     REBOOT = "reboot"
+    QUARANTINE = "quarantine"
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Liveness:
     patience_s: float = 300.0
     ask_every_s: float = 300.0
     verify_every_s: float = 0.0
-    device_loss: DeviceLoss = DeviceLoss.QUARANTINE
+    device_loss: Rung = Rung.QUARANTINE
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Sample:
 
     @property
     def asked(self) -> int | None:
-        """How many wait for the engine. What the frontdoor has under way may wait for a slow client instead."""
+        """Return how many wait for the engine. What the frontdoor has under way may wait for a slow client instead."""
         told = self.engine if self.engine is not None else self.front
         return max(told or 0, 1) if self.question else told
 
@@ -130,7 +131,7 @@ def kept(samples: Sequence[Sample], patience_s: float) -> tuple[Sample, ...]:
 
 
 def may_ask(sample: Sample, quiet_s: float, ask_every_s: float) -> bool:
-    """Whether to request one token from the engine: it serves no client, and was not seen to work for a while.
+    """Return whether to request one token from the engine: it serves no client, and was not seen to work for a while.
 
     Where engine and frontdoor contradict each other, a core that hangs has counted nobody, or the other one waits for a
     slow client: the answer tells. quiet_s: since it last did anything.
@@ -161,14 +162,14 @@ def sampled(at: float, names: Metrics, text: str, front: int | None) -> Sample:
 
 
 def may_restart(attempts: Iterable[Attempt], now: Moment) -> bool:
-    """Whether the watchdog may restart an engine again. attempts: those in the journal."""
+    """Return whether the watchdog may restart an engine again. attempts: those in the journal."""
     ours = (attempt for attempt in attempts if attempt.who == WATCHDOG and attempt.kind == "switch")
     recent = [attempt for attempt in ours if attempt.began.age_s(now) < RESTARTS_S]
     return len(recent) < RESTARTS
 
 
 def due(every_s: float, last: Moment | None, now: Moment) -> bool:
-    """Whether a task with this interval in seconds (0: never) is due again."""
+    """Return whether a task with this interval in seconds (0: never) is due again."""
     return every_s > 0 and (last is None or last.age_s(now) >= every_s)
 
 
@@ -186,15 +187,6 @@ def since_before(lines: Sequence[str], before: Sequence[str]) -> Sequence[str]:
 # The ladder after a lost card
 
 
-class Rung(StrEnum):
-    """REBIND: rebind the card's driver while its engine is down. REBOOT: reboot the host. QUARANTINE: a person must
-    examine the host."""
-
-    REBIND = "rebind"
-    REBOOT = "reboot"
-    QUARANTINE = "quarantine"
-
-
 @dataclass(frozen=True)
 class Climb:
     """The rung that was tried last, and when."""
@@ -203,12 +195,12 @@ class Climb:
     began: Moment
 
 
-def next_rung(policy: DeviceLoss, last: Climb | None, now: Moment) -> Rung | None:
+def next_rung(policy: Rung, last: Climb | None, now: Moment) -> Rung | None:
     """The next rung for a lost card; None if the policy stops here, or no rung is left."""
-    if policy is DeviceLoss.QUARANTINE:
+    if policy is Rung.QUARANTINE:
         return None
     if last is None or last.began.age_s(now) >= CLIMBS_S:
         return Rung.REBIND
-    if last.rung is Rung.REBIND and policy is DeviceLoss.REBOOT:
+    if last.rung is Rung.REBIND and policy is Rung.REBOOT:
         return Rung.REBOOT
     return None if last.rung is Rung.QUARANTINE else Rung.QUARANTINE

@@ -47,7 +47,7 @@ class Verification:
 
 @dataclass(frozen=True)
 class Action:
-    """What the watchdog did last, one of ACTIONS; and what came of it."""
+    """The last action of the watchdog, one of ACTIONS; and what came of it."""
 
     at: str
     what: str
@@ -69,8 +69,8 @@ class Card:
 
 @dataclass(frozen=True)
 class Next:
-    """What the controller does next. wanted: what is to be served, and why. do, why: its step. at: when it is due, None
-    if only an event leads to another one. book: the tries that failed, a `controller.Book`."""
+    """The next step of the controller. wanted: what is to be served, and why. do, why: its step. at: when it is due,
+    None if only an event leads to another one. book: the tries that failed, a `controller.Book`."""
 
     wanted: str
     do: str

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What earlier starts teach about the next one: how long it may take, and how long clients will wait. Pure.
+"""The lessons of earlier starts for the next one: how long it may take, and how long clients will wait. Pure.
 
 Starts are compared with starts of the same profile on the same stack, driver and compiler: caches of others are there
 and of no use. Those that found no compile cache are a kind of their own: they take many times as long.
@@ -58,7 +58,7 @@ class LoadTimes:
         return LoadTimes(self.loads, _appended(self.closed, key, seconds))
 
     def eta_s(self, key: str) -> float | None:
-        """How long clients will probably wait, or None."""
+        """Return how long clients will probably wait, or None."""
         known = self.closed.get(key) or self.loads.get(key)
         return median(known) if known else None
 
@@ -69,7 +69,8 @@ def _appended(table: Mapping[str, tuple[float, ...]], key: str, seconds: float) 
 
 
 def load_limit_s(loads: Sequence[float], start_timeout_s: float) -> float:
-    """How long a start may take: several times of what such starts took, but never more than the profile allows."""
+    """Return how long a start may take: several times of what such starts took, but never more than the profile
+    allows."""
     if not loads:
         return start_timeout_s
     typical = median(loads)
@@ -77,7 +78,7 @@ def load_limit_s(loads: Sequence[float], start_timeout_s: float) -> float:
 
 
 def compared(loads: Sequence[float], waited_s: float) -> str:
-    """How a wait compares with earlier starts, as the end of a sentence; empty where there were none."""
+    """Return how a wait compares with earlier starts, as the end of a sentence; empty where there were none."""
     if not loads:
         return ""
     typical = max(0.1, median(loads))

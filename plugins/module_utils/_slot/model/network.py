@@ -18,7 +18,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Floor:
-    """What the network to each follower must reach. 0 demands nothing."""
+    """The least that the network to each follower must reach. 0 demands nothing."""
 
     bandwidth_gb_s: float = 0.0
     latency_us: float = 0.0
@@ -27,13 +27,13 @@ class Floor:
         return self.bandwidth_gb_s > 0 or self.latency_us > 0
 
     def bandwidth_fault(self, gb_s: float) -> str:
-        """Why a bandwidth is too low; empty if it is not."""
+        """Return why a bandwidth is too low; empty if it is not."""
         if gb_s >= self.bandwidth_gb_s:
             return ""
         return f"{gb_s:.3g} GB/s is below the floor of {self.bandwidth_gb_s:g} GB/s (b70_nodes.bandwidth_min_gb_s)"
 
     def latency_fault(self, us: float) -> str:
-        """Why a latency is too high; empty if it is not."""
+        """Return why a latency is too high; empty if it is not."""
         if not self.latency_us or us <= self.latency_us:
             return ""
         return f"{us:.0f} us is above the limit of {self.latency_us:g} us (b70_nodes.latency_max_us)"
@@ -41,7 +41,7 @@ class Floor:
 
 @dataclass(frozen=True)
 class Link:
-    """What the leader measured to one follower.
+    """The last measurement from the leader to one follower.
 
     between: both addresses, the leader's first. sent_gb_s, received_gb_s: by the leader, both at once; a GB is 10^9
     bytes. latency_us: of a round trip, in microseconds. at: when, as text.
@@ -54,7 +54,7 @@ class Link:
     at: str
 
     def faults(self, floor: Floor) -> list[str]:
-        """Which figures miss the floor, and why."""
+        """Return which figures miss the floor, and why."""
         found = {
             "bandwidth sent": floor.bandwidth_fault(self.sent_gb_s),
             "bandwidth received": floor.bandwidth_fault(self.received_gb_s),

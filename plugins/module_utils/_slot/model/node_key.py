@@ -36,7 +36,7 @@ def _digest(key: str, *parts: str) -> str:
 
 
 def question(key: str, name: str, nonce: str) -> str:
-    """What is asked of the node with this name: a path with its query."""
+    """Return what is asked of the node with this name: a path with its query."""
     return f"{PATH}?nonce={nonce}&mac={_digest(key, 'question', PATH, name, nonce)}"
 
 

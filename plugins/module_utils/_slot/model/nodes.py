@@ -131,7 +131,7 @@ class Report:
 
     @property
     def stale(self) -> bool:
-        """Whether its service has stopped looking."""
+        """Return whether its service has stopped looking."""
         return self.age > (NODES_LIMIT_S if self.busy else STALE_S)
 
     def to_json(self) -> str:
@@ -154,7 +154,8 @@ def wish_of(profile: Profile, unit: UnitState) -> Wish | None:
 
 @dataclass(frozen=True)
 class Act:
-    """What a follower does next. start: the wish to serve. stop: why the slot's engine is stopped. Neither: nothing."""
+    """The next step of a follower. start: the wish to serve. stop: why the slot's engine is stopped. Neither:
+    nothing."""
 
     start: Wish | None = None
     stop: str = ""

@@ -18,7 +18,7 @@ MEASURE = f"""playbooks/evaluate.yml -e '{{"evaluate_only": ["{GROUP}"]}}'"""
 
 @dataclass(frozen=True)
 class Place:
-    """What a proof holds for.
+    """The cards and versions that a proof holds for.
 
     cards: PCI addresses, each with the version of the GuC firmware that the card runs. kernel: its release. runtime:
     version of the compute runtime. A version is empty where it is not known.

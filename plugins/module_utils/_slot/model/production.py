@@ -1,7 +1,8 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is production on a host, by the rows of its records. The catalogue's status is one for all hosts. Pure."""
+"""The status of a profile on one host, by the rows of its records. The catalogue's status is one for all hosts.
+Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def promotion(rows: Iterable[Row], name: str, fingerprint: str | None, parts: st
 
 
 def holds(status: str, gate: Row | None) -> bool:
-    """Whether the last gate made a profile production. status: what the catalogue says."""
+    """Return whether the last gate made a profile production. status: what the catalogue says."""
     return gate is not None and gate["verdict"] == "passed" and status not in _REFUSED
 
 

@@ -127,7 +127,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """What an engine is sent before clients are let in. limit_s: for all shapes of one engine together."""
+    """The requests that an engine is sent before clients are let in. limit_s: for all shapes of one engine together."""
 
     shapes: tuple[Shape, ...]
     limit_s: float
@@ -221,7 +221,7 @@ class Routing:
 
 @dataclass(frozen=True)
 class Frontdoor:
-    """What the frontdoor needs to know of the profile; times in seconds."""
+    """The part of the profile that the frontdoor needs; times in seconds."""
 
     max_active_generations: int
     queue_timeout_s: float
@@ -357,12 +357,12 @@ class Profile:
 
     @property
     def turn_limit_s(self) -> float:
-        """How long the unit may wait before it starts its process: for its turn, or for other nodes."""
+        """Return how long the unit may wait before it starts its process: for its turn, or for other nodes."""
         return self.engine.start_after_s if self.node is None else NODES_LIMIT_S
 
     @property
     def all_cards(self) -> int:
-        """How many cards all engines use together."""
+        """Return how many cards all engines use together."""
         return self.cards * len(self.units)
 
     def _single(self, one: Replica) -> Profile:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What everybody may read of a failure: fixed words per phase and symptom. Pure.
+"""The part of a failure that everybody may read: fixed words per phase and symptom. Pure.
 
 The failure itself quotes logs, answers and other people's command lines. It stands in the journal, in the play's result
 and in what b70ctl prints; the frontdoor shows what stands here to whoever asks it.

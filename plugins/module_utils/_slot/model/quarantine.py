@@ -87,7 +87,7 @@ def _on_disk(fx: Effects, layout: Layout) -> Quarantine | None:
 
 
 def lost_while_serving(fx: Effects, state: SlotState | None, units: Sequence[UnitState]) -> Match | None:
-    """What the logs say of an engine that was served, when its process is gone and they name a lost card."""
+    """Return what the logs say of an engine that was served, when its process is gone and they name a lost card."""
     found = _lost_engine(fx, state, units)
     return None if found is None else found[0]
 
@@ -109,14 +109,15 @@ def _lost_engine(fx: Effects, state: SlotState | None, units: Sequence[UnitState
 
 
 def _kernel_lines(fx: Effects, since: str) -> tuple[str, ...]:
-    """What the kernel has said of this host's cards since then. What came before did not end an engine that served."""
+    """Return what the kernel has said of this host's cards since then. What came before did not end an engine that
+    served."""
     cards = {fx.processes.pci_address(node) for node in fx.processes.render_nodes()}
     return kernel.about(kernel.recent(fx.units.kernel_log(LOG_LINES), since), cards) if cards else ()
 
 
 @dataclass(frozen=True)
 class Cause:
-    """What leads to a quarantine: the symptom's log line, and whose engine wrote it."""
+    """The cause of a quarantine: the symptom's log line, and whose engine wrote it."""
 
     switch_id: str
     profile: str | None

@@ -49,7 +49,7 @@ def unit_of(kind: str, slot: str) -> str:
 
 
 def excluded_by(kind: str, slot: str, running: Callable[[str], bool]) -> str:
-    """Why this kind of work can't begin now, or "". It shares the engine with no other kind."""
+    """Return why this kind of work can't begin now, or "". It shares the engine with no other kind."""
     for unit in (unit_of(other, slot) for other in KINDS if other != kind):
         if running(unit):
             return f"{unit} runs and asks the engine too: wait for its end, or end it with `systemctl stop {unit}`"

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the state file says about each of several engines. Pure.
+"""The entries of the state file for each of several engines. Pure.
 
 The top level of the state follows from the entries: readers that know only one engine find the first open one there.
 """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the role decides for the whole slot, as it renders it to the host: one source for modules and b70ctl."""
+"""The settings of the whole slot, as the role renders them to the host: one source for modules and b70ctl."""
 
 from __future__ import annotations
 

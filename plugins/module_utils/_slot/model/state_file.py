@@ -69,7 +69,7 @@ class SlotState:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What it says, without what counts and dates it."""
+        """Return what it says, without what counts and dates it."""
         return {key: value for key, value in self.__dict__.items() if key not in ("slot", "sequence", "updated_at")}
 
     @property
@@ -80,7 +80,7 @@ class SlotState:
 
     @property
     def passed(self) -> Mapping[str, bool]:
-        """Whether it is verified, by the invocation id of each process that passed what the gate asks for."""
+        """Return whether it is verified, by the invocation id of each process that passed what the gate asks for."""
         if self.replicas is None:
             return {self.invocation_id: self.verified} if self.invocation_id else {}
         opened = [row for row in self.replicas if row.get("open") and row.get("engine")]

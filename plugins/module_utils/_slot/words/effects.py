@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any, Protocol
@@ -141,8 +141,8 @@ class Files(Protocol):
     def rename(self, path: PurePosixPath, new: PurePosixPath) -> None: ...
 
     def hidden(self, path: PurePosixPath) -> str | None:
-        """Why others can't read a file or look into a directory that is there, as they could when it was made; or
-        None."""
+        """Return why others can't read a file or look into a directory that is there, as they could when it was made;
+        or None."""
 
     def unhide(self, directory: PurePosixPath) -> None:
         """Lets everybody look into the directory."""
@@ -153,7 +153,7 @@ class Files(Protocol):
     def modified(self, path: PurePosixPath) -> datetime | None: ...
 
     def writable(self, path: PurePosixPath) -> str | None:
-        """Why nothing can be written in the directory (or in the nearest one that exists), or None."""
+        """Return why nothing can be written in the directory (or in the nearest one that exists), or None."""
 
     def free_bytes(self, path: PurePosixPath) -> int: ...
 
@@ -183,7 +183,7 @@ class Processes(Protocol):
         """The first process of the container that the process pid looks after; 0 where there is none."""
 
     def port_holders(self, port: int) -> tuple[Holder, ...]:
-        """Who listens on the TCP port. A listener whose process can't be found has pid 0."""
+        """Return who listens on the TCP port. A listener whose process can't be found has pid 0."""
 
     def render_nodes(self) -> tuple[str, ...]:
         """Device files of the cards, such as /dev/dri/renderD128."""
@@ -192,10 +192,10 @@ class Processes(Protocol):
         """The IP addresses of a network device; None where there is no such device."""
 
     def device_holders(self, paths: Sequence[str]) -> tuple[Holder, ...]:
-        """Who has one of these device files open."""
+        """Return who has one of these device files open."""
 
     def pci_address(self, node: str) -> str:
-        """Where the card is, such as 0000:03:00.0; empty where that is not told."""
+        """Return where the card is, such as 0000:03:00.0; empty where that is not told."""
 
     def unbind(self, address: str) -> None:
         """Takes the driver xe off the card at this PCI address. Raises SlotFault when it is refused."""
@@ -204,19 +204,12 @@ class Processes(Protocol):
         """The opposite."""
 
     def card_memory(self, nodes: Sequence[str]) -> tuple[CardMemory, ...]:
-        """What is in use of each card, of those whose driver answers."""
+        """Return what is in use of each card, of those whose driver answers."""
 
 
 class Images(Protocol):
     def id_of(self, reference: str) -> str:
         """The id of an image in the host's storage; empty where there is none. Raises SlotFault when nobody can say."""
-
-
-class NoImages:
-    """A host without container images."""
-
-    def id_of(self, reference: str) -> str:
-        return ""
 
 
 @dataclass(frozen=True)
@@ -227,7 +220,7 @@ class Effects:
     files: Files
     locks: Locks
     processes: Processes
-    images: Images = field(default_factory=NoImages)
+    images: Images
 
 
 def text_of(fx: Effects, path: PurePosixPath) -> str | None:

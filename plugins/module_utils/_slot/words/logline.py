@@ -57,7 +57,7 @@ def by_clients(line: str) -> bool:
 
 
 def last_part(line: str) -> str:
-    """What a terminal would show of a line whose progress was written over itself; who wrote it stays known."""
+    """Return what a terminal would show of a line whose progress was written over itself; who wrote it stays known."""
     head, _turned, last = line.rstrip().rpartition("\r")
     found = _PROCESS.match(head.lstrip("\r"))
     return f"{found[0]}{last}" if found else last

@@ -24,8 +24,8 @@ ASIDE = 64  # tokens for the note, the question and the chat template
 
 @dataclass(frozen=True)
 class Long:
-    """What makes a prompt long. tokens: about so many, less where the context is shorter. depth: where the note stands,
-    0 at the beginning, 1 right before the question."""
+    """The properties of a long prompt. tokens: about so many, less where the context is shorter. depth: where the note
+    stands, 0 at the beginning, 1 right before the question."""
 
     note: str
     tokens: int = 6000
@@ -37,7 +37,7 @@ class Long:
 
 
 def sentences_for(long: Long, max_model_len: int | None, max_tokens: int) -> int:
-    """How many sentences a prompt gets; max_tokens: what the answer needs of the context."""
+    """Return how many sentences a prompt gets; max_tokens: what the answer needs of the context."""
     room = long.tokens
     if max_model_len is not None:
         room = min(room, int(max_model_len * SHARE) - max_tokens)

@@ -49,7 +49,7 @@ class Direction(StrEnum):
 
 
 class Gate(StrEnum):
-    """What must hold before the frontdoor opens."""
+    """The condition before the frontdoor opens."""
 
     VERIFIED = "verified"
     HEALTHY = "healthy"
@@ -209,12 +209,12 @@ class UnitState:
 
     @property
     def running(self) -> bool:
-        """Whether the unit holds processes, or is about to."""
+        """Return whether the unit holds processes, or is about to."""
         return self.active in ("active", "activating", "deactivating", "reloading") or self.job != 0
 
     @property
     def settled(self) -> bool:
-        """Whether the unit is up and not between two attempts."""
+        """Return whether the unit is up and not between two attempts."""
         return self.active == "active" and self.main_pid > 0
 
     @property
@@ -264,7 +264,7 @@ class CardMemory:
 
     @property
     def ecc(self) -> bool:
-        """Whether ECC seems to be on, derived from the size."""
+        """Return whether ECC seems to be on, derived from the size."""
         return self.total < WHOLE_MEMORY_BYTES
 
     def describe(self) -> str:
@@ -288,7 +288,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Request:
-    """What the caller wants of one slot."""
+    """The request of a caller to one slot."""
 
     slot: str = "main"
     profile: str | None = None

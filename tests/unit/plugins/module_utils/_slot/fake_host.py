@@ -793,9 +793,9 @@ class FakeHttp:
             {"index": index, "active_generations": sum(1 for end in ends if end > fake_host.mono)}
             for index, ends in enumerate(fake_host.generations_on or [fake_host.generations])
         ]
-        part = {"state_sequence": fake_host.frontdoor_sequence, "active_generations": active}
-        part |= {"queued_generations": 0, "max_active_generations": 2}
-        return Reply(200, json.dumps({"ok": True, "frontdoor": part, "replicas": rows}))
+        part: dict[str, Any] = {"state_sequence": fake_host.frontdoor_sequence, "active_generations": active}
+        part |= {"queued_generations": 0, "max_active_generations": 2, "replicas": rows}
+        return Reply(200, json.dumps({"ok": True, "slots": {fake_host.layout.slot: part}}))
 
     def _ready(self, url: str = BACKEND) -> FakeUnit | None:
         engine = self._host.engine(urlsplit(url).port or 80)

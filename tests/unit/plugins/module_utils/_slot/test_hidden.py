@@ -10,6 +10,7 @@ import os
 import signal
 import stat
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -53,10 +54,7 @@ def layout(tmp_path: Path) -> Layout:
 
 @pytest.fixture
 def fx() -> Effects:
-    fake_host = host("a").effects()
-    return Effects(
-        SystemClock(), fake_host.units, fake_host.http, HostFiles(), FileLocks(SystemClock()), fake_host.processes
-    )
+    return replace(host("a").effects(), clock=SystemClock(), files=HostFiles(), locks=FileLocks(SystemClock()))
 
 
 @contextlib.contextmanager

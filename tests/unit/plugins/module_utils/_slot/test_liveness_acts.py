@@ -540,7 +540,7 @@ def test_streams_that_call_for_a_verification_get_one(every_s):
         if not url.endswith("/status"):
             return reply
         told = json.loads(reply.text)
-        told["frontdoor"]["sentinel"] = {"verification_wanted_at": slot.host.state.verified_at}
+        told["slots"]["main"]["sentinel"] = {"verification_wanted_at": slot.host.state.verified_at}
         return replace(reply, text=json.dumps(told))
 
     effects.http.get = with_a_sentinel

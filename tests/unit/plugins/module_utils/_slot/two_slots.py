@@ -174,11 +174,8 @@ class _Http:
     def get(self, url: str, timeout_s: float) -> Reply:
         if not url.endswith("/status"):
             return self._of(url).get(url, timeout_s)
-        slots = {}
-        for name, http in (("main", self._main), ("aux", self._aux)):
-            told = json.loads(http.get(url, timeout_s).text)
-            slots[name] = {**told["frontdoor"], "replicas": told["replicas"]}
-        return Reply(200, json.dumps({"ok": True, "slots": slots}))
+        told = [json.loads(http.get(url, timeout_s).text)["slots"] for http in (self._main, self._aux)]
+        return Reply(200, json.dumps({"ok": True, "slots": told[0] | told[1]}))
 
     def get_each(self, urls: Sequence[str], timeout_s: float) -> list[Reply]:
         return [self.get(url, timeout_s) for url in urls]
