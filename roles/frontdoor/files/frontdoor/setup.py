@@ -23,8 +23,8 @@ COMPILED = [
     *("http/body", "http/chunks", "http/client", "http/exchange", "http/head", "http/listing", "http/measured"),
     *("http/relay", "http/upstream", "observability/activity", "observability/ledger", "observability/metrics"),
     "observability/sentinel",
-    *("policy/asked", "policy/document", "policy/editing", "policy/modality", "policy/outline", "policy/routing"),
-    *("slot/current", "slot/replicas"),
+    *("policy/asked", "policy/document", "policy/editing", "policy/form", "policy/modality"),
+    *("policy/outline", "policy/routing", "slot/current", "slot/replicas"),
 ]
 
 

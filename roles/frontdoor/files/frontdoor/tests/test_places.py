@@ -29,30 +29,55 @@ PLACES = 8
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "wanted", "param"),
+    ("path", "body", "wanted"),
     [
-        (CHAT, {"n": 200}, 200, "n"),
-        (CHAT, {"best_of": 5}, 5, "n"),
-        (COMPLETIONS, {"prompt": ["a"] * 5}, 5, "prompt"),
-        (COMPLETIONS, {"prompt": ["a"] * 3, "n": 2}, 6, "n"),
-        (GENERATE, {"sampling_params": {"n": 5}}, 5, "n"),
+        (CHAT, {"n": 200}, 200),
+        (CHAT, {"best_of": 5}, 5),
+        (COMPLETIONS, {"prompt": ["a"] * 3, "n": 5}, 5),
+        (GENERATE, {"sampling_params": {"n": 5}}, 5),
+        ("/completion", {"prompt": "a", "n_cmpl": 5}, 5),
+        ("/v1/chat/completions/batch", {"messages": [[], []], "n": 5}, 5),
     ],
 )
 @pytest.mark.parametrize("queue_s", [0, 60])
 @on_loop
 async def test_more_than_there_are_is_refused_at_once(
-    tmp_path: Path, path: str, body: dict[str, Any], wanted: int, param: str, queue_s: int
+    tmp_path: Path, path: str, body: dict[str, Any], wanted: int, queue_s: int
 ) -> None:
     async with bench(tmp_path, state={"limits": {**FOUR, "queue_timeout_s": queue_s}}) as run:
         client = await run.client()
         answer = await client.ask("POST", path, json.dumps(body).encode())
         error = answer.json["error"]
-        assert (answer.status, error["code"], error["param"]) == (400, "too_many_generations", param)
+        assert (answer.status, error["code"], error["param"]) == (400, "too_many_generations", "n")
         assert error["max_active_generations"] == 4
         assert f"{wanted} generations at once; at most 4" in error["message"]
         assert answer.header("Retry-After") is None
         assert not run.engine.requests
         assert (await client.chat()).status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (COMPLETIONS, {"prompt": ["a"] * 10}),
+        (COMPLETIONS, {"prompt": ["a"] * 3, "n": 2}),
+        ("/completion", {"prompt": ["a"] * 10}),
+        ("/v1/chat/completions/batch", {"messages": [[]] * 10}),
+    ],
+)
+@on_loop
+async def test_more_prompts_than_there_are_places_take_all(tmp_path: Path, path: str, body: dict[str, Any]) -> None:
+    """An engine takes them in turn, so waiting for as many places would be of no use."""
+    async with bench(tmp_path, state={"limits": FOUR}) as run:
+        run.engine.script = hold = Hold()
+        first, second = await run.client(), await run.client()
+        first.request("POST", path, json.dumps(body).encode())
+        await until(lambda: run.engine.active)
+        assert run.app.first.limiter.active == 4
+        second.request("POST", CHAT, b"{}")
+        await run.queued(1)
+        hold.go.set()
+        assert ((await first.answer()).status, (await second.answer()).status) == (200, 200)
 
 
 @on_loop

@@ -348,3 +348,19 @@ async def test_the_metrics_of_all_replicas_are_those_of_all_slots(tmp_path: Path
             'vllm:num_requests_waiting{slot="main",replica="0"} 1',
             'vllm:num_requests_waiting{slot="aux",replica="0"} 2',
         ]
+
+
+@on_loop
+async def test_an_upload_goes_to_the_slot_that_serves_the_model_of_its_form(tmp_path: Path) -> None:
+    async with two(tmp_path) as slots:
+        slots.write(request={"model_policy": "reject", "model_aliases": ["whisper-1"]})
+        client = await slots.run.client()
+        for model, size in ((b"vec", 9), (b"whisper-1", 300_000), (b"tiny-a", 300_000), (b"unknown", 9)):
+            form = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n%b\r\n' % (b"x" * size)
+            form += b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\n%b\r\n--b--\r\n' % model
+            head = b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\n"
+            head += b"Content-Type: multipart/form-data; boundary=b\r\n"
+            client.send(head + b"Content-Length: %d\r\n\r\n%b" % (len(form), form))
+            assert (await client.answer()).status == 200
+        assert [one.body.split(b"\r\n")[-3] for one in slots.engine.requests] == [b"vec", b"vec"]
+        assert [one.body.split(b"\r\n")[-3] for one in slots.run.engine.requests] == [b"tiny-a", b"unknown"]

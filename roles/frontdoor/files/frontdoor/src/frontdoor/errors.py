@@ -16,7 +16,7 @@ import orjson
 
 from frontdoor.admission.outlook import told_s
 from frontdoor.codes import types_of
-from frontdoor.policy.routes import Style
+from frontdoor.policy.routes import Style, meant
 from frontdoor.slot.state import SlotState, epoch
 
 
@@ -114,7 +114,8 @@ ONLY_ADMIN = _unauthorized("this key is for the administration and the status; t
 
 def unknown_path(path: str) -> Refusal:
     """A path that is neither ours nor one of the engine's that may be asked."""
-    return Refusal(404, "unknown_path", f"{path} is not served here")
+    right = meant(path)
+    return Refusal(404, "unknown_path", f"{path} is not served here" + (f"; send it to {right}" if right else ""))
 
 
 def not_remote(path: str) -> Refusal:
@@ -143,10 +144,10 @@ def queue_timeout(limit: int, waited_s: float, retry_after_s: int) -> Refusal:
     return Refusal(503, "queue_timeout", message, retry_after_s, {"max_active_generations": limit})
 
 
-def too_many_generations(places: int, limit: int, param: str = "n") -> Refusal:
+def too_many_generations(places: int, limit: int) -> Refusal:
     """More at once than there are permits: waiting is of no use."""
     message = f"the request asks for {places} generations at once; at most {limit} may run here: ask for fewer"
-    details = {"param": param, "max_active_generations": limit}
+    details = {"param": "n", "max_active_generations": limit}
     return Refusal(400, "too_many_generations", message, details=details)
 
 

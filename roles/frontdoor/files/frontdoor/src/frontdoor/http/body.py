@@ -10,6 +10,7 @@ from frontdoor.errors import Refusal
 from frontdoor.http.chunks import ChunkError, ChunkScanner
 from frontdoor.http.head import RequestHead
 from frontdoor.policy.document import Document
+from frontdoor.policy.form import Form, Marks
 from frontdoor.policy.outline import SHORT, Outline
 from frontdoor.policy.routes import Kind
 
@@ -31,6 +32,13 @@ def limit_of(limits: Limits, head: RequestHead) -> int:
     return min(limits.max_body_bytes, _OWN_LIMIT) if own else limits.max_body_bytes
 
 
+def document_of(
+    head: RequestHead, body: bytes | bytearray, outline: Outline | None = None, marks: Marks | None = None
+) -> Document:
+    """A complete body as it is to be read; what was made of it as it came need not be made again."""
+    return Form(body, head.boundary, marks) if head.boundary else Document(body, outline)
+
+
 class BodyReader:
     """Takes a body of announced length, or in chunks. What is held counts in the memory budget until `release`."""
 
@@ -46,8 +54,10 @@ class BodyReader:
         self._last_deadline = now + limits.body_timeout_s
         self.content = bytearray()
         long = head.content_length is None or head.content_length > SHORT
-        # that of a body which is no JSON is of no use, and soon given up
-        self._outline = Outline() if long and head.route.kind is Kind.ENGINE and not head.coded else None
+        self._head = head
+        self._marks = Marks(head.boundary) if head.boundary else None
+        reads = long and head.route.kind is Kind.ENGINE and not (head.coded or head.boundary)
+        self._outline = Outline() if reads else None
         self._held = 0
         self.complete = False
         #: what came behind the body
@@ -75,7 +85,9 @@ class BodyReader:
             self.complete = len(piece) == left
         self.content += piece
         held = len(self.content)
-        if self._outline is not None:
+        if self._marks is not None:
+            self._marks.feed(piece)
+        elif self._outline is not None:
             self._outline.feed(piece)
             held += len(self._outline.text)
         self._memory.add(self._client_key, held - self._held)
@@ -88,6 +100,6 @@ class BodyReader:
     def release(self) -> Document:
         """Hold nothing any more: what came is the caller's."""
         self._memory.add(self._client_key, -self._held)
-        document = Document(self.content, self._outline)
+        document = document_of(self._head, self.content, self._outline, self._marks)
         self.content, self._outline, self._held = bytearray(), None, 0
         return document

@@ -14,7 +14,7 @@ from frontdoor.admission.memory import MemoryBudget
 from frontdoor.admission.permits import Permits
 from frontdoor.config import Limits
 from frontdoor.errors import CLOSE, KEPT, Refusal
-from frontdoor.http.body import BodyReader, limit_of, too_large
+from frontdoor.http.body import BodyReader, document_of, limit_of, too_large
 from frontdoor.http.head import END, HeadError, RequestHead, request_head
 from frontdoor.networks import client_key, is_address, plain
 from frontdoor.observability.ledger import Ledger
@@ -256,7 +256,7 @@ class ClientConnection(asyncio.Protocol):
                 self.reject(too_large(most), head)
             elif length is not None and len(data) - end >= length:
                 self._buffer = data[end + length :]
-                self.dispatch(head, Document(data[end : end + length]))
+                self.dispatch(head, document_of(head, data[end : end + length]))
             else:
                 self._buffer = b""
                 self._begin_body(head, data[end:])

@@ -13,6 +13,7 @@ from typing import TypeVar
 import httptools
 
 from frontdoor.errors import Refusal
+from frontdoor.policy.form import boundary_of
 from frontdoor.policy.routes import Kind, Route, canonical_path, classify, quote_path
 
 END = b"\r\n\r\n"
@@ -135,6 +136,8 @@ class RequestHead:
     generates: bool
     #: announces a compressed body
     coded: bool
+    #: what separates the parts of a form, on the paths that take one
+    boundary: bytes
     #: comes through a proxy, as that says: who asks is not who connected
     forwarded: bool
     #: for whom the last proxy asks, as it says
@@ -231,6 +234,7 @@ def request_head(raw: bytes, max_headers: int, keep_secrets: bool) -> RequestHea
         secret=_secret(named),
         generates=route.gated and method == b"POST",
         coded=not _tokens(named.get(b"content-encoding", b"")) <= {b"", b"identity"},
+        boundary=boundary_of(named.get(b"content-type", b"")) if route.form else b"",
         forwarded=not _FORWARDED.isdisjoint(named),
         # each proxy adds at the end: what stands before it may be anybody's invention
         forwarded_for=named.get(b"x-forwarded-for", b"").rpartition(b",")[2].strip().decode("latin-1"),

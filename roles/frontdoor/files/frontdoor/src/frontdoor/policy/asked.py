@@ -17,10 +17,16 @@ from frontdoor.config import NUMBERS
 from frontdoor.errors import Refusal, too_many_generations
 from frontdoor.policy.document import BROKEN, ENCODING, NOT_AN_OBJECT, Document
 from frontdoor.policy.outline import MARK
-from frontdoor.policy.routes import CHAT, COMPLETIONS, GENERATE, PARAMETERS
+from frontdoor.policy.routes import BATCH, CHAT, COMPLETION, COMPLETIONS, GENERATE, INFILL, PARAMETERS
 
-_PATHS = frozenset((CHAT, COMPLETIONS, GENERATE))
-_PROMPTS = ("prompt", "prompt_embeds")
+# the members of a request that are its prompts
+_PROMPTS = {
+    **dict.fromkeys((COMPLETIONS, COMPLETION, INFILL), ("prompt", "prompt_embeds")),
+    **dict.fromkeys((CHAT, GENERATE), ()),
+    BATCH: ("messages",),
+}
+# llama.cpp's own word for it
+_NUMBERS = (*NUMBERS, "n_cmpl")
 # more than any limit
 _ANY = 2**31
 
@@ -37,15 +43,15 @@ ONE = Asked(1, 1)
 
 def asked(path: str, document: Document) -> Asked | Refusal:
     """What a request asks for, or why that cannot be told."""
-    if path not in _PATHS:
+    if path not in _PROMPTS:
         return ONE
     content = document.content
     if isinstance(content, Refusal):
         # the engine refuses what is no object
         return ONE if content is NOT_AN_OBJECT or content is BROKEN else content
     holder = content.get(PARAMETERS) if path == GENERATE else content
-    each = max(_number(holder.get(name)) for name in NUMBERS) if isinstance(holder, dict) else 1
-    prompts = sum(_prompts(content.get(name)) for name in _PROMPTS) if path == COMPLETIONS else 1
+    each = max(_number(holder.get(name)) for name in _NUMBERS) if isinstance(holder, dict) else 1
+    prompts = sum(_prompts(content.get(name)) for name in _PROMPTS[path])
     return Asked(max(1, prompts), each)
 
 
@@ -68,11 +74,16 @@ def _prompts(value: Any) -> int:
 
 
 def permits_of(path: str, document: Document, limit: int) -> int | Refusal:
-    """How many permits a generation takes, or why it can never have them."""
+    """How many permits a generation takes, or why it can never have them.
+
+    An engine takes the prompts of one request in turn, so more of them than there are permits take all. What is made of
+    one prompt it makes at once.
+    """
     if document.foreign:
         return ENCODING
     wanted = asked(path, document)
     if isinstance(wanted, Refusal):
         return wanted
-    permits = wanted.prompts * wanted.each
-    return permits if permits <= limit else too_many_generations(permits, limit, "n" if wanted.each > 1 else "prompt")
+    if wanted.each > limit:
+        return too_many_generations(wanted.each, limit)
+    return min(wanted.prompts * wanted.each, limit)

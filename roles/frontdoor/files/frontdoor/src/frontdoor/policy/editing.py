@@ -14,8 +14,11 @@ from frontdoor.policy.document import BROKEN, ENCODING, NOT_AN_OBJECT, Document
 from frontdoor.policy.llm_pool import KWARGS, Served, holds_parts
 from frontdoor.policy.modality import MODALITIES, REMOTE, unwanted
 from frontdoor.policy.routes import (
+    BATCH,
     CHAT,
+    COMPLETION,
     COMPLETIONS,
+    FORM_PATHS,
     GATED_PATHS,
     GENERATE,
     JSON_PATHS,
@@ -25,7 +28,7 @@ from frontdoor.policy.routes import (
     TOKEN_FIELDS,
 )
 
-_SAMPLED = (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
+_SAMPLED = (CHAT, COMPLETIONS, RESPONSES, MESSAGES, BATCH, COMPLETION)
 _INLINE = "send a data: URL, or have the host named in the profile's engine.allowed_media_domains"
 # how much of a name is told back
 _MAX_TOLD = 100
@@ -46,7 +49,7 @@ class PathRules:
         self._taken = modalities or MODALITIES
         # domains are the engine's to compare: two readers of one URL may see two hosts in it
         self._no_fetching = rules.allowed_media_domains == ()
-        self._looks = self._no_fetching or not self._taken >= MODALITIES
+        self._looks = path not in FORM_PATHS and (self._no_fetching or not self._taken >= MODALITIES)
         self._cap = rules.max_tokens_cap
         lengths = [tokens for tokens in (rules.max_tokens_default, self._cap) if tokens]
         self._length = min(lengths, default=0)
@@ -54,7 +57,7 @@ class PathRules:
         # the engine takes the limit from there
         self._has_parameters = path == GENERATE
         self._sampling = rules.sampling_defaults if path in _SAMPLED else {}
-        self._kwargs = (rules.chat_template_kwargs or {}) if path == CHAT else {}
+        self._kwargs = (rules.chat_template_kwargs or {}) if path in (CHAT, BATCH) else {}
         self._checks_model = bool(served.name) and (rules.model_policy != "pass" or bool(rules.model_aliases))
         # whether a request may leave this host
         self._remote, self._asks = served.remote, rules.remote == "ask"
@@ -168,5 +171,5 @@ def policies(rules: Rules, profile: dict[str, Any] | None, dialect: Dialect = PL
     name, known = profile.get("served_model_name") or "", frozenset(profile.get("modalities") or ())
     thinking = llm_pool.thinking_kwargs(profile.get("reasoning"))
     served = Served(name, dialect, thinking, profile.get("remote") is True)
-    made = {path: PathRules(path, rules, served, known) for path in GATED_PATHS + JSON_PATHS}
+    made = {path: PathRules(path, rules, served, known) for path in GATED_PATHS + JSON_PATHS + FORM_PATHS}
     return {path: one for path, one in made.items() if not one.idle}

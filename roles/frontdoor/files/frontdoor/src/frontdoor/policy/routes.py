@@ -46,13 +46,21 @@ class Route:
     lists_models: bool = False
     #: the only methods; without any they are the engine's matter
     methods: tuple[bytes, ...] = ()
+    #: asked with a form
+    form: bool = False
 
 
 COMPLETIONS, CHAT, RESPONSES, MESSAGES = "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"
 GENERATE = "/inference/v1/generate"
+BATCH = f"{CHAT}/batch"
+# llama.cpp's own
+COMPLETION, INFILL = "/completion", "/infill"
 #: where a request of that path has its numbers
 PARAMETERS = "sampling_params"
-GATED_PATHS = (COMPLETIONS, CHAT, RESPONSES, MESSAGES, GENERATE, "/generative_scoring")
+GATED_PATHS = (
+    *(COMPLETIONS, CHAT, RESPONSES, MESSAGES, GENERATE, "/generative_scoring"),
+    *(BATCH, COMPLETION, INFILL),
+)
 #: the fields that limit the length of an answer; the first, which older engines know too, is where a default goes
 TOKEN_FIELDS = {
     CHAT: ("max_tokens", "max_completion_tokens"),
@@ -60,6 +68,9 @@ TOKEN_FIELDS = {
     MESSAGES: ("max_tokens",),
     RESPONSES: ("max_output_tokens",),
     GENERATE: ("max_tokens",),
+    BATCH: ("max_tokens", "max_completion_tokens"),
+    COMPLETION: ("n_predict", "max_tokens"),
+    INFILL: ("n_predict", "max_tokens"),
 }
 MODELS = "/v1/models"
 ADMIN = "/v1/admin"
@@ -69,10 +80,12 @@ ADMIN_RELOAD = "/v1/admin/settings/reload"
 # Asked with JSON, without a slot.
 JSON_PATHS = (
     *(f"{MESSAGES}/count_tokens", "/v1/embeddings", "/v1/score", "/v1/rerank", "/v2/rerank", "/rerank", "/score"),
-    *("/classify", "/pooling", "/tokenize", "/detokenize"),
+    *("/classify", "/pooling", "/tokenize", "/detokenize", "/v2/embed", "/v1/audio/speech"),
 )
+# Asked with a form, without a slot.
+FORM_PATHS = ("/v1/audio/transcriptions", "/v1/audio/translations")
 # Everything else the engine may be asked; its development and administration endpoints are not among them.
-ENGINE_PATHS = (MODELS, *JSON_PATHS, "/v1/audio/transcriptions", "/v1/audio/translations", "/version")
+ENGINE_PATHS = (MODELS, *JSON_PATHS, *FORM_PATHS, "/version")
 ENGINE_PATTERNS = re.compile(r"/v1/models/[^/]+(?:/[^/]+)?|/v1/responses/[^/]+(?:/cancel)?")
 # What is looked at before an engine elsewhere is asked. All else would reach whatever the key of this host opens there:
 # answers and completions that are kept, other models by the fields of a form.
@@ -82,6 +95,8 @@ CHAT_PAGE_PATHS = ("/chat", "/chat/app.js", "/chat/app.css")
 LOCAL_PATHS = ("/", "/status", "/frontdoor/activity", "/health", "/ready", "/metrics", *CHAT_PAGE_PATHS)
 # The engine's own metrics under a path of ours; its /metrics is not to be had otherwise.
 ENGINE_METRICS = "/engine/metrics"
+# what llama.cpp is set to; asked with POST it would be set otherwise
+_PROPS = "/props"
 
 _UNRESERVED = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/-]*")
 _READ = (b"GET", b"HEAD")
@@ -129,7 +144,9 @@ def _engine(path: str, label: str = "", *, gated: bool = False) -> Route:
     # what an engine says to another method has not the shape that these clients read
     methods = (b"POST",) if style is Style.ANTHROPIC else ()
     lists = path == MODELS or path.startswith(MODELS + "/")
-    return Route(Kind.ENGINE, path, gated, style, label or path, lists_models=lists, methods=methods)
+    return Route(
+        Kind.ENGINE, path, gated, style, label or path, lists_models=lists, methods=methods, form=path in FORM_PATHS
+    )
 
 
 _ROUTES = {
@@ -137,8 +154,15 @@ _ROUTES = {
     **{path: _engine(path) for path in ENGINE_PATHS},
     **{path: Route(Kind.LOCAL, path, methods=_READ) for path in LOCAL_PATHS},
     "/frontdoor/status": Route(Kind.LOCAL, "/status", methods=_READ),
+    _PROPS: Route(Kind.ENGINE, _PROPS, label=_PROPS, methods=_READ),
     ENGINE_METRICS: Route(Kind.ENGINE, "/metrics", label=ENGINE_METRICS, always=True, methods=_READ),
 }
+
+
+def meant(path: str) -> str:
+    """The path of the engine that somebody means who leaves its /v1 out, or writes it twice; empty if there is none."""
+    within = path.removeprefix("/v1")
+    return next((one for one in (f"/v1{within}", within) if one != path and classify(one).kind is Kind.ENGINE), "")
 
 
 def classify(path: str) -> Route:
