@@ -18,16 +18,21 @@ from ansible_collections.arcpro.b70.plugins.lookup.source_archive import pack
 from shipped import elsewhere
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = {"meta", "plugins", "roles", "playbooks", "docs"}
+FOLDERS = {"meta", "plugins", "roles", "playbooks", "docs", "group_vars", "inventory", "LICENSES"}
 FILES = {
     "ARCHITECTURE.md",
     "CHANGELOG.md",
+    "CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md",
     "FILES.json",
     "LICENSE",
     "MANIFEST.json",
     "README.md",
+    "REUSE.toml",
+    "SECURITY.md",
+    "execution-environment.yml",
 }
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
 def run(*command: str, cwd: Path, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -48,6 +53,14 @@ def test_the_tarball_holds_the_collection_and_nothing_else(tarball: Path) -> Non
         names = [member.name for member in archive.getmembers()]
     assert {name for name in names if "/" not in name} == FILES | FOLDERS
     assert not [name for name in names if "__pycache__" in name or "/tests/" in name or name.endswith(".pyc")]
+
+
+def test_the_tarball_has_what_its_readme_links_to(installed: Path) -> None:
+    """Tests and tools of the checkout are left out: who reads of them has the checkout."""
+    collection = installed / "ansible_collections/arcpro/b70"
+    links = set(LINK.findall((collection / "README.md").read_text(encoding="utf-8")))
+    assert len(links) > 10
+    assert [link for link in sorted(links) if not (collection / link).exists() and not link.startswith("tests/")] == []
 
 
 def test_the_installed_frontdoor_is_that_of_the_checkout(installed: Path) -> None:
