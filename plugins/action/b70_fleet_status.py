@@ -13,8 +13,11 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._fleet_status import MA
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "slots": {"type": "str", "required": True},
+    "balancers": {"type": "str", "default": ""},
+    "fail_if_missing": {"type": "bool", "default": False},
     "width": {"type": "int"},
 }
+NOT_SERVING = 3  # as of `b70ctl status`
 # What Ansible puts in front of each line that it prints.
 INDENT = 8
 
@@ -26,7 +29,14 @@ class ActionModule(ControllerAction):
 
     def answer(self, given: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         hosts = [str(host) for host in variables["ansible_play_hosts_all"]]
-        document = fleet({host: variables["hostvars"][host].get(given["slots"]) for host in hosts})
+        known = variables["hostvars"]
+        told = {host: (known[host].get(given["balancers"]) or {}).get("results") or () for host in hosts}
+        document = fleet({host: known[host].get(given["slots"]) for host in hosts}, told)
         width = given["width"] or shutil.get_terminal_size((MAX_WIDTH + INDENT, 24)).columns - INDENT
         not_read = [host["host"] for host in document["hosts"] if host["problem"]]
-        return {"fleet": document, "not_read": not_read, "summary": table(document, width)}
+        result = {"fleet": document, "not_read": not_read, "summary": table(document, width)}
+        missing = [f"{host['host']} {host['missing']}" for host in document["hosts"] if host["missing"]]
+        if given["fail_if_missing"] and missing:
+            # The callback arcpro.b70.exit_code ends the run with this.
+            return {**result, "failed": True, "msg": "; ".join(missing), "b70_exit_code": NOT_SERVING}
+        return result

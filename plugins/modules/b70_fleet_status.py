@@ -26,6 +26,19 @@ options:
     description: Name of the variable in which the task of M(arcpro.b70.b70_model_slot_info) registered its result.
     type: str
     required: true
+  balancers:
+    description:
+      - Name of the variable in which each host registered a loop of M(arcpro.b70.b70_load_balancer_member) over the
+        load balancers, in check mode. Without it, the table has no column for them.
+    type: str
+    default: ""
+  fail_if_missing:
+    description:
+      - Fail if a host that should serve does not, or if a load balancer sends it nothing. Hosts in maintenance, hosts
+        whose slot a person has stopped, and hosts that could not be read don't count. With the callback
+        P(arcpro.b70.exit_code#callback), the run ends with 3.
+    type: bool
+    default: false
   width:
     description: Width of the table in columns, from 100 to 140. The default is that of the terminal.
     type: int
@@ -93,6 +106,15 @@ fleet:
         quarantine:
           description: Since when the host refuses other profiles, and the symptom, or none.
           type: dict
+        maintenance:
+          description: Since when, by whom and why a person has taken the host out of its fleet, or none.
+          type: dict
+        balancer:
+          description: What the load balancers do with the host, V(yes) if it gets requests from all of them, or none.
+          type: str
+        missing:
+          description: Why the host does not serve although it should. Empty if it does, or need not.
+          type: str
         cards:
           description: The cards with their memory.
           type: list
@@ -121,8 +143,8 @@ fleet:
       description: The most common profile, fingerprint and stack. Among equals, that of the first host.
       type: dict
     counts:
-      description: The numbers of hosts, of those that serve a verified model, of those that were not read, and of those
-        that differ.
+      description: The numbers of hosts, of those that serve a verified model, of those that should and do not, of those
+        that were not read, and of those that differ.
       type: dict
 not_read:
   description: The hosts that could not be read.

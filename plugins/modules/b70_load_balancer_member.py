@@ -88,7 +88,7 @@ servers:
   elements: dict
   sample: [{"backend": "b70", "state": "ready"}]
 in_service:
-  description: Whether the host gets new requests, with O(state=ready), as far as O(timeout) let the module wait for it.
+  description: Whether the host gets new requests. With O(state=ready), as far as O(timeout) let the module wait for it.
   returned: always
   type: bool
 refused:

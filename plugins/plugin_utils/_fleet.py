@@ -11,6 +11,8 @@ from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._load_balancer.dialect import least_hosts
 
+_UNREAD = "its slot cannot be read"
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -33,6 +35,8 @@ class Seen:
         """Return it for a cell of a table."""
         if not self.reached:
             return "off"
+        if self.profile is None and self.why.startswith(_UNREAD):
+            return "not read"
         closed = "" if self.ready or not self.profile else ", closed"
         return f"{self.profile or 'nothing'}{closed}{', maintenance' if self.maintenance else ''}"
 
@@ -43,7 +47,7 @@ def seen_of(host: str, info: Mapping[str, Any] | None) -> Seen:
         why = str((info or {}).get("msg") or "the host did not answer")
         return Seen(host, why=f"it is off or cannot be reached: {' '.join(why.split())}")
     if info.get("failed") or "slot" not in info:
-        return Seen(host, reached=True, why=f"its slot cannot be read: {info.get('msg') or 'no answer'}")
+        return Seen(host, reached=True, why=f"{_UNREAD}: {info.get('msg') or 'no answer'}")
     ready = bool(info.get("open") and info.get("verified"))
     held = info.get("quarantine")
     why = ""

@@ -16,6 +16,7 @@ MIN_WIDTH, MAX_WIDTH = 100, 140
 COMPARED = ("profile", "fingerprint", "stack")
 MARK = "*"
 _HEAD = ("HOST", "PROFILE", "PHASE", "VERIFIED", "ACTIVE", "FINGERPRINT", "LAST SWITCH", "CARDS")
+_BALANCER = 4  # the place of that column, where there are load balancers
 # The columns of names. They are cut when the table is too wide, but not below this width.
 _CUT = (0, 1)
 _SHORTEST = 8
@@ -25,13 +26,18 @@ _GAP = 2
 _NOTES_PER_HOST = 4
 
 
-def fleet(results: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
+def fleet(
+    results: Mapping[str, Mapping[str, Any] | None], balancers: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
+) -> dict[str, Any]:
     """Return the document about all hosts.
 
     `results` has what b70_model_slot_info returned, by host name in the order of the inventory; None or a failed result
-    for a host that was not read.
+    for a host that was not read. `balancers` has what b70_load_balancer_member returned on each load balancer, by host.
     """
     hosts = [_host(name, result) for name, result in results.items()]
+    for host in hosts:
+        host["balancer"] = _balancer((balancers or {}).get(host["host"], ()))
+        host["missing"] = _missing(host, results[host["host"]] or {})
     most = {key: _most(host[key] for host in hosts) for key in COMPARED}
     for host in hosts:
         read = not host["problem"]
@@ -41,6 +47,7 @@ def fleet(results: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
         "hosts": len(hosts),
         "verified": sum(1 for host in read_hosts if host["open"] and host["verified"]),
         "not_read": len(hosts) - len(read_hosts),
+        "missing": sum(1 for host in hosts if host["missing"]),
         "differing": sum(1 for host in hosts if host["differs"]),
     }
     return {"hosts": hosts, "most": most, "counts": counts}
@@ -83,6 +90,33 @@ def _host(name: str, result: Mapping[str, Any] | None) -> dict[str, Any]:
     }
 
 
+def _balancer(told: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return in a word what the load balancers do with a host; None without load balancers."""
+    if not told:
+        return None
+    heard = [one for one in told if one.get("answered")]
+    if not heard:
+        return "no answer"
+    known = [one for one in heard if one.get("known")]
+    states = [server["state"] for one in known for server in one.get("servers") or ()]
+    closed = next((state for state in states if state != "ready"), "")
+    if not known:
+        return "unknown"
+    return closed or ("yes" if all(one.get("in_service") for one in known) else "down")
+
+
+def _missing(host: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    """Return why a host does not serve although it should; empty if it does, or need not. A person may have said so."""
+    wanted = result.get("wanted")
+    should = host["profile"] if wanted is None else wanted.get("profile")
+    if host["problem"] or host["maintenance"] or host["led_by"] or not should:
+        return ""
+    if not (host["open"] and host["verified"]):
+        return f"does not serve {should}: {host['reason'] or host['phase']}"
+    cut_off = host["balancer"] in ("drained", "maintenance", "down")
+    return f"serves {should}, and a load balancer sends it nothing: it is {host['balancer']} there" if cut_off else ""
+
+
 def _most(values: Any) -> str | None:
     """Return the most common value, the first one among equals; None if no host has one."""
     counted = Counter(value for value in values if value)
@@ -98,6 +132,9 @@ def table(document: Mapping[str, Any], width: int = MAX_WIDTH) -> list[str]:
     hosts = document["hosts"]
     names = short_names([host["host"] for host in hosts])
     rows = [_HEAD, *((name, *_row(host)) for name, host in zip(names, hosts, strict=True))]
+    if any(host["balancer"] for host in hosts):
+        told = ("BALANCER", *(host["balancer"] or "-" for host in hosts))
+        rows = [(*row[:_BALANCER], cell, *row[_BALANCER:]) for row, cell in zip(rows, told, strict=True)]
     limits = _limits(rows, width)
     rows = [(cut(row[0], limits[0], _HOST_START), cut(row[1], limits[1]), *row[2:]) for row in rows]
     notes = [f"{host['host']}: {note}" for host in hosts for note in _notes(host, document["most"])]
@@ -170,6 +207,8 @@ def _notes(host: Mapping[str, Any], most: Mapping[str, str | None]) -> list[str]
         notes.append(f"not open to clients: {host['reason'] or host['phase']}")
     elif not all(host["replicas"]):
         notes.append(f"degraded: {sum(host['replicas'])} of {len(host['replicas'])} replicas are served")
+    if host["missing"] and host["open"]:
+        notes.append(host["missing"])
     if host["interrupted"]:
         notes.append("a switch was interrupted")
     if host["drift"]:
@@ -182,6 +221,7 @@ def _notes(host: Mapping[str, Any], most: Mapping[str, str | None]) -> list[str]
 def _summary(document: Mapping[str, Any]) -> list[str]:
     counts, most = document["counts"], document["most"]
     parts = [f"{counts['verified']} of {counts['hosts']} hosts serve a verified model"]
+    parts += [f"{counts['missing']} should serve and do not"] if counts["missing"] else []
     parts += [f"{counts['not_read']} could not be read"] if counts["not_read"] else []
     parts += [f"{counts['differing']} differ from most ({MARK})"] if counts["differing"] else []
     lines = ["; ".join(parts)]
@@ -194,8 +234,8 @@ def _summary(document: Mapping[str, Any]) -> list[str]:
 
 def _limits(rows: Sequence[Sequence[str]], width: int) -> dict[int, int]:
     """Return how wide the columns of names may be so that the table fits; the widest is narrowed first."""
-    widths = [max(len(row[index]) for row in rows) for index in range(len(_HEAD))]
-    over = sum(widths) + _GAP * (len(_HEAD) - 1) - width
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    over = sum(widths) + _GAP * (len(widths) - 1) - width
     limits = {index: widths[index] for index in _CUT}
     names = {row[0] for row in rows[1:]}
     while over > 0:

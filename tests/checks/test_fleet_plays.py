@@ -18,6 +18,9 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils import _fleet_lease
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _fleet_run
 from checks.plays import hosts, note, play, run_plays, said, write_notes
+from unit.plugins.module_utils._slot.calls import host as simulated
+from unit.plugins.module_utils._slot.calls import switch as switch_to
+from unit.plugins.module_utils._slot.fake_host import LAYOUT
 from unit.plugins.module_utils.test_load_balancer_dialect import HEAD, WORKERS, row
 
 
@@ -42,7 +45,13 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Fleet:
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+    """Hosts whose systemd has no unit of a slot."""
+    systemctl = tmp_path / "bin" / "systemctl"
+    systemctl.parent.mkdir()
+    systemctl.write_text("#!/bin/sh\n")
+    systemctl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{systemctl.parent}:{os.environ['PATH']}")
     return Fleet(tmp_path)
 
 
@@ -170,6 +179,24 @@ def haproxy(tmp_path: Path) -> Iterator[Path]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as last:
             last.connect(str(path))
         thread.join(10)
+
+
+@pytest.mark.parametrize("wanted", ["a", ""])
+def test_the_status_ends_with_3_where_a_host_should_serve_and_does_not(fleet: Fleet, wanted: str) -> None:
+    """Both hosts serve nothing; a person has said of one what it should serve."""
+    fleet.inventory["all"]["vars"] |= {
+        f"slot_{kind}_dir": str(fleet.folder / kind) for kind in ("config", "run", "unit")
+    }
+    (fleet.folder / "inventory.json").write_text(json.dumps(fleet.inventory))
+    journal = fleet.folder / "h1" / "journal" / "main.jsonl"
+    journal.parent.mkdir(parents=True)
+    if wanted:
+        rig = simulated(wanted)
+        switch_to(rig, wanted)
+        journal.write_text(rig.texts[LAYOUT.journal_file][0])
+    done = play("status", inventory=str(fleet.folder / "inventory.json"))
+    assert done.returncode == (3 if wanted else 0), done.stdout
+    assert ("h1 does not serve a: no state file" in said(done.stdout)) is bool(wanted)
 
 
 def test_the_last_host_in_service_is_drained_only_by_who_says_so(fleet: Fleet, haproxy: Path) -> None:

@@ -165,6 +165,7 @@ class Member:
                 result.warnings.append(f"{self._name} is not in the configuration of this load balancer")
                 return result
             result.changed = any(server.state != state for server in result.before)
+            result.in_service = all(server.in_service for server in result.before)
             with alone(self._file) if write else contextlib.nullcontext():
                 # Hosts of a wave are drained at the same time: each one finds what those before it have left.
                 result.refused = self._master.servers().refusal(self._name, floors or {}) if state == DRAINED else ""

@@ -33,6 +33,14 @@ def test_every_host_of_the_play_is_in_the_result(monkeypatch: pytest.MonkeyPatch
     assert said["changed"] is False
 
 
+def test_what_should_serve_and_does_not_fails_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = {"h1": {"slot": "main", "profile": "a", "open": False, "phase": "failed", "reason": "a card was lost"}}
+    assert "failed" not in compared(monkeypatch, results)
+    said = compared(monkeypatch, results, fail_if_missing=True)
+    assert (said["failed"], said["b70_exit_code"]) == (True, 3)
+    assert said["msg"] == "h1 does not serve a: a card was lost"
+
+
 @pytest.mark.parametrize(
     ("columns", "given", "width"), [("90", {}, 100), ("130", {}, 122), ("300", {"width": 110}, 110)]
 )

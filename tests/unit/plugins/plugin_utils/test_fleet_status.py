@@ -86,7 +86,7 @@ def test_a_host_that_cannot_be_read_stays_in_the_table_with_the_reason() -> None
     assert "h3: unreachable: the host did not answer" in text
     assert "h4: not read: no python" in text
     assert "1 of 4 hosts serve a verified model; 3 could not be read" in text
-    assert fleet(results)["counts"] == {"hosts": 4, "verified": 1, "not_read": 3, "differing": 0}
+    assert fleet(results)["counts"] == {"hosts": 4, "verified": 1, "missing": 0, "not_read": 3, "differing": 0}
 
 
 def test_a_fleet_that_nobody_answers_for_has_a_table() -> None:
@@ -172,3 +172,62 @@ def test_what_is_cut_keeps_both_ends() -> None:
     assert cut("abcdefghij", 10) == "abcdefghij"
     assert cut("abcdefghij", 5) == "ab…ij"
     assert len(cut("abcdefghij", 8)) == 8
+
+
+UP = {
+    "item": "lb1",
+    "answered": True,
+    "known": True,
+    "servers": [{"backend": "b70", "state": "ready"}],
+    "in_service": True,
+}
+SILENT = {"item": "lb2", "answered": False, "known": False, "servers": [], "in_service": False}
+DRAINED = {**UP, "servers": [{"backend": "b70", "state": "drained"}], "in_service": False}
+
+
+@pytest.mark.parametrize(
+    ("told", "word", "missing"),
+    [
+        ([UP, UP], "yes", False),
+        ([UP, SILENT], "yes", False),
+        ([SILENT], "no answer", False),
+        ([{**UP, "known": False, "servers": []}], "unknown", False),
+        ([UP, DRAINED], "drained", True),
+        ([{**UP, "in_service": False}], "down", True),
+    ],
+)
+def test_the_table_says_what_the_load_balancers_do(told: list[dict[str, Any]], word: str, missing: bool) -> None:
+    document = fleet({"h1": SERVING, "h2": LOST}, {"h1": told})
+    lines = table(document)
+    assert "BALANCER" in lines[0]
+    assert lines[1][lines[0].index("BALANCER") :].startswith(f"{word} ")
+    assert document["counts"]["missing"] == missing
+    assert ("1 should serve and do not" in "\n".join(lines)) is missing
+    assert "BALANCER" not in table(fleet({"h1": SERVING}))[0]
+
+
+CLOSED = SERVING | {"open": False, "phase": "failed", "reason": "a card was lost"}
+WANTED = {"wanted": {"profile": "qwen36-int4-c8"}}
+
+
+@pytest.mark.parametrize(
+    ("result", "missing"),
+    [
+        (SERVING | WANTED, ""),
+        (CLOSED, "does not serve qwen36-int4-c8: a card was lost"),
+        (CLOSED | {"profile": None} | WANTED, "does not serve qwen36-int4-c8: a card was lost"),
+        # a person has said so
+        (CLOSED | {"wanted": {"profile": None}}, ""),
+        (CLOSED | {"maintenance": {"since": "09:00", "who": "ann", "reason": "a fan"}}, ""),
+        # nobody has said that it should serve, and it could not be asked
+        (CLOSED | {"profile": None}, ""),
+        (LOST, ""),
+    ],
+)
+def test_what_should_serve_and_does_not_is_known(result: dict[str, Any], missing: str) -> None:
+    assert fleet({"h1": result})["hosts"][0]["missing"] == missing
+
+
+def test_a_host_in_maintenance_is_said_to_be() -> None:
+    rests = SERVING | {"maintenance": {"since": "2026-06-07T09:08:44Z", "who": "ann", "reason": "a fan"}}
+    assert "h1: in maintenance since 2026-06-07T09:08:44Z (ann): a fan" in shown({"h1": rests})
