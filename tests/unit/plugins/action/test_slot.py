@@ -180,8 +180,8 @@ def test_the_files_are_rendered_and_what_they_are_made_from_stays_here(monkeypat
     }
     assert host.run(b70_slot_files, **PLACE, **given) == {"changed": True}
     assert seen == [
-        ("stacks", {"stack_dirs": ["s"]}),
         ("profiles", {"dirs": ["p"], "stack_dirs": ["s"], "inline": {"a": {}}}),
+        ("stacks", {"stack_dirs": ["s"]}),
     ]
     rendered = {"profiles": PROFILES, "user": "b70", **PLACE, "stacks": {"stacks": 1}}
     assert host.asked[0][1] == {**PLACE, "files": [rendered]}
@@ -206,7 +206,7 @@ def test_the_weights_on_the_host_are_part_of_what_is_rendered(monkeypatch: pytes
     look = {"directory": "/models", "request": {"step": "stand", "models": {"m@c": "o/n"}}}
     assert host.asked[0] == ("b70_weights", look, False)
     (settings,) = host.asked[1][1]["files"]
-    assert (settings["weights"], "weights" in host.asked[1][1], asked) == (found, False, [None, site])
+    assert (settings["weights"], "weights" in host.asked[1][1], asked) == (found, False, [site, None])
     host.answers["b70_weights"] = {"failed": True, "msg": "no Python"}
     with pytest.raises(AnsibleActionFail, match="weights on the host could not be looked at: no Python"):
         host.run(b70_slot_files, **PLACE, settings={"models_dir": "/models"})
