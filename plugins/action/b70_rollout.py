@@ -235,7 +235,10 @@ class ActionModule(ControllerAction):
         rollout, record = self._read()
         wave = rollout.batches[0] if rollout.batches else ()
         at_rest = {member.host for member in rollout.inside if member.verdict is Verdict.MAINTENANCE}
-        strangers = set(self._vars["ansible_play_batch"]) - set(wave) - at_rest
+        batch = set(self._vars["ansible_play_batch"])
+        if batch and batch <= at_rest:
+            wave = ()  # its hosts are all left alone, and the next ones have not been switched
+        strangers = batch - {*wave, *at_rest}
         if strangers:
             raise ValueError(f"{listed(sorted(strangers))} is in no wave that is open; see {record}")
         rollout = rollout.with_results({host: result_of(self._returned(host)) for host in wave})

@@ -70,7 +70,7 @@ def taken_away(
     """
     serving: dict[str, list[str]] = {}
     for one in seen.values():
-        if one.ready and one.model:
+        if one.ready and one.model and not one.maintenance:
             serving.setdefault(one.model, []).append(one.host)
     found = {}
     for model, hosts in serving.items():

@@ -321,6 +321,8 @@ def test_a_host_in_maintenance_is_left_alone_and_counted_as_sound(steps: Steps) 
         "h2",
         "h3",
     ]
+    # Its whole wave is left alone, and the next one has not begun.
+    assert steps.run("judge", of_four(), batch=["h2"])["next"] == "h4"
     judged = steps.run("judge", of_four(h4=SERVED), batch=["h4"])
     assert judged["ended"]
     steps.run("report", of_four())
