@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -113,55 +113,33 @@ class TwoSlots:
         )
 
 
-class _Units:
+class _Units(FakeUnits):
+    """The units of both slots: what is about one of them is asked of its slot, and all else of main."""
+
     def __init__(self, host: TwoSlots) -> None:
-        self._host, self._main, self._aux = host, FakeUnits(host.main), FakeUnits(host.aux)
+        super().__init__(host.main)
+        self._slots = FakeUnits(host.main), FakeUnits(host.aux)
 
     def _of(self, name: str) -> FakeUnits:
-        return self._aux if "-aux" in name else self._main
+        return self._slots["-aux" in name]
 
     def show(self, names: Sequence[str]) -> tuple[UnitState, ...]:
         return tuple(self._of(name).show([name])[0] for name in names)
 
-    def survey(self, prefix: str, names: Sequence[str]) -> tuple[UnitState, ...]:
-        return self._of(prefix).survey(prefix, names)
-
-    def running(self, prefix: str) -> tuple[UnitState, ...]:
-        return self._of(prefix).running(prefix)
-
-    def start(self, name: str) -> None:
-        self._of(name).start(name)
-
-    def stop(self, name: str) -> None:
-        self._of(name).stop(name)
-
-    def kill(self, name: str) -> None:
-        self._of(name).kill(name)
-
-    def reboot(self) -> None:
-        self._main.reboot()
-
-    def forget_failure(self, name: str) -> None:
-        self._of(name).forget_failure(name)
-
-    def enable(self, name: str) -> None:
-        self._of(name).enable(name)
-
-    def disable(self, name: str) -> None:
-        self._of(name).disable(name)
-
     def reload(self) -> None:
-        self._main.reload()
-        self._aux.reload()
-
-    def stopping(self) -> bool:
-        return self._main.stopping()
+        for units in self._slots:
+            units.reload()
 
     def log(self, unit: UnitState, lines: int) -> tuple[str, ...]:
         return self._of(unit.name).log(unit, lines)
 
-    def kernel_log(self, lines: int) -> tuple[str, ...]:
-        return self._main.kernel_log(lines)
+
+def _by_slot(word: str) -> Callable[..., Any]:
+    return lambda self, name, *more: getattr(self._of(name), word)(name, *more)
+
+
+for _word in ("survey", "running", "start", "stop", "kill", "forget_failure", "enable", "disable"):
+    setattr(_Units, _word, _by_slot(_word))
 
 
 class _Http:
