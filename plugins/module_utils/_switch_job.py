@@ -65,7 +65,7 @@ class SwitchJob(Job):
     def answer(self, step: str) -> dict[str, Any]:
         """Return `state`, then the result of the switch; `vanished` where it left none."""
         found = self.start() if step == "start" else self.look()
-        vanished = found.state == "ended" and found.seen["ended"]["how"] == "vanished"
+        vanished = found.state == "ended" and "found" not in found.seen
         return {"failed": False, "changed": True, **found.result, "state": found.state, "vanished": vanished}
 
 
