@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleActionFail
+
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import report
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import essence
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators import GENERATORS
 from ansible_collections.arcpro.b70.plugins.module_utils._files import Wanted, write
-from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.folder import newest_good
+from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.folder import chosen
 from ansible_collections.arcpro.b70.plugins.plugin_utils._work import RecordedWork, glance_script, read_glance
 
 
@@ -63,16 +64,17 @@ class ActionModule(RecordedWork):
 
 
 def _known(given: Mapping[str, Any], dest: str) -> dict[str, Any]:
-    """What the catalogue and, of the profile that is named, other hosts have recorded; only what is compared."""
+    """What the catalogue has recorded, and the baselines that a person chose; only what is compared."""
     recorded = {
         name: {key: entry[key] for key in ("host_class", "tok_s") if key in entry}
         for name, entry in (given.get("evidence") or {}).items()
     }
-    name = given.get("profile")
-    others = (
-        newest_good(Path(dest).expanduser(), name, given.get("generator") or GENERATORS[0]) if name and dest else []
-    )
-    return {"evidence": recorded, "others": [essence(record) for record in others]}
+    wanted = given.get("baselines") or []
+    try:
+        baselines = chosen(Path(dest).expanduser(), wanted) if wanted else []
+    except (OSError, ValueError) as error:
+        raise AnsibleActionFail(f"b70_benchmark: {error}") from error
+    return {"evidence": recorded, "baselines": [essence(record) for record in baselines]}
 
 
 def _files(record: dict[str, Any], pictures: dict[str, str], dest: str, host: str) -> list[Wanted]:

@@ -14,8 +14,8 @@ description:
     streams, and computes the figures from the generator's requests. The exact definitions are in C(docs/benchmarks.md).
   - Asks the canary before and after. It fails where nothing verified is served, and keeps no figure where the canary
     fails or another engine process serves at the end. The frontdoor stays open. A switch that begins ends it.
-  - Writes a record of the kind C(benchmark) to O(records_dir), with a comparison with the good record of the same
-    profile on a host of the same class that has the most of these figures, and the newest of several.
+  - Writes a record of the kind C(benchmark) to O(records_dir), with a comparison with the baseline that a person chose
+    for the profile and the class of the host.
   - Runs as a transient systemd unit on the host that outlives the controller. A second call with the same options joins
     the benchmark under way, or returns the result that no play has been told, if the same engine process serves by
     then. The load comes from O(user).
@@ -109,28 +109,30 @@ options:
     default: {}
   profile:
     description:
-      - The profile that has to be served. The records of other hosts in O(dest) are then compared with, too. Empty
-        measures what is served, and compares with the records of the host.
+      - The profile that has to be served. Empty measures what is served.
     type: str
     default: ""
-  others:
-    description: What the controller has of other hosts. The action plugin sets this option.
+  baselines:
+    description:
+      - The ids of the records below O(dest) that figures are compared with, one for each profile, class of host and
+        generator. Each is a benchmark that passed and lacks nothing.
+      - The action plugin reads the records, and hands them to the module.
     type: list
-    elements: dict
+    elements: raw
     default: []
   fail_on_regression:
     description:
-      - Whether a regression fails the benchmark. Its figures are then no measure for later ones.
+      - Whether a figure that is worse than the one of the baseline by more than the band fails the benchmark.
     type: bool
     default: false
   fail_without_comparison:
-    description: Whether a benchmark fails if none of its figures can be compared with earlier ones.
+    description: Whether a benchmark fails unless the baseline has all of its figures.
     type: bool
     default: false
   dest:
     description: >-
       A folder on the controller for the table in Markdown and the pictures, as C(HOST/benchmark/ID.md) and so on. Empty
-      writes nothing. With O(profile), the records of other hosts are read there.
+      writes nothing. The records of O(baselines) are read there.
     type: path
     default: ""
   state:
@@ -157,12 +159,12 @@ record:
   returned: when it was measured
   type: dict
 regressions:
-  description: A sentence for each figure that is worse than the earlier one by more than the band.
+  description: A sentence for each figure that is worse than the baseline's by more than the band.
   returned: when it was measured
   type: list
   elements: str
 comparable:
-  description: Whether figures would be compared with earlier ones.
+  description: Whether there is a baseline with all figures.
   returned: with O(state=foreseen)
   type: bool
 files:

@@ -255,13 +255,14 @@ def test_a_host_that_answers_differently_is_named_and_closed(play: Play) -> None
     assert (code, served(play.fleet)) == (0, ["sim-b"] * 4), said
 
 
-def measure(play: Play, rig: Rig) -> None:
-    """Have one host measure sim-b, which it serves for that, so that the others have something to be compared with."""
+def chosen(play: Play, rig: Rig) -> dict[str, Any]:
+    """Have one host measure sim-b, which it serves for that, and choose its record as the baseline of the gate."""
     rig.serve("sim-b")
     shapes = {f"benchmark_{name}": GATE[f"rollout_gate_{name}"] for name in ("shapes", "streams")}
     code, said = play.run("--limit", rig.host.name, playbook="playbooks/benchmark.yml", **{**GATE, **shapes})
     assert code == 0, said
     rig.serve("sim-a")
+    return {**GATE, "benchmark_baselines": [name.removesuffix(".json") for name in measured(rig)]}
 
 
 def measured(rig: Rig) -> list[str]:
@@ -286,9 +287,9 @@ def test_a_gate_that_could_not_judge_begins_nothing_and_one_that_was_killed_is_c
     code, said = play.run(**{**GATE, "rollout_gate_shapes": ["shrot-128"]})
     assert (code != 0, served(play.fleet)) == (True, ["sim-a"] * 4), said
     assert f"the gate could not ask {play.fleet[0].host.name} what it would judge: the shape" in said, said
-    measure(play, play.fleet[3])
+    gate = chosen(play, play.fleet[3])
     canary = play.fleet[0]
-    with play.start(**GATE) as process:
+    with play.start(**gate) as process:
         wait_for(lambda: canary.run("systemctl", "is-active", "-q", BENCHMARK).code == 0, "the canary is measured")
         kill_tree(process)
         output, _none = process.communicate(timeout=120)
@@ -297,7 +298,7 @@ def test_a_gate_that_could_not_judge_begins_nothing_and_one_that_was_killed_is_c
     assert play.verdicts() == ["verified, to be measured", "not begun", "not begun", "not begun"]
     wait_for(lambda: canary.run("systemctl", "is-active", "-q", BENCHMARK).code != 0, "the benchmark has ended")
     begun = switches(canary)
-    code, said = play.run(**GATE)
+    code, said = play.run(**gate)
     assert (code, served(play.fleet)) == (0, ["sim-b"] * 4), said
     assert "the benchmark began before this play" in said, said
     assert (switches(canary), len(measured(canary))) == (begun, 1)
@@ -310,15 +311,15 @@ def test_a_gate_that_could_not_judge_begins_nothing_and_one_that_was_killed_is_c
 
 def test_a_host_that_is_slower_than_recorded_holds_the_rollout(unmeasured: Play) -> None:
     play = unmeasured
-    measure(play, play.fleet[3])
+    gate = chosen(play, play.fleet[3])
     slow = play.fleet[1]
     slow.tell("sim-b", token_s=0.03)
-    code, said = play.run(max_fail="100%", **GATE)
+    code, said = play.run(max_fail="100%", **gate)
     assert (code != 0, served(play.fleet)) == (True, ["sim-b", "sim-b", "sim-a", "sim-a"]), said
     assert play.verdicts() == ["verified", "verified, held by the gate", "not begun", "not begun"]
     assert f"the gate holds it at {slow.host.name}: tiny c1 frontdoor cold: wall_tok_s is" in said, said
     assert "(limit 0.70)" in said, said
     slow.serve("sim-b")
-    code, said = play.run(**GATE)
+    code, said = play.run(**gate)
     assert (code, served(play.fleet), play.record()["status"]) == (0, ["sim-b"] * 4, "finished"), said
     assert len(measured(slow)) == 2

@@ -48,7 +48,7 @@ class Effects:
     :param heed: raises ToldToEndFault if this process was told to end.
     :param version: returns the version of a tool; engine_version: of the engine of a stack's folder.
     :param door: returns the part `frontdoor` of the frontdoor's /status; empty if it can't be read.
-    :param earlier: returns the good records of a profile on a class of host by a generator, newest first.
+    :param baseline: returns the record that a person chose for a profile, a class of host and a generator.
     :param now: returns the time as ISO 8601.
     """
 
@@ -61,7 +61,7 @@ class Effects:
     version: Callable[[Tool], str]
     engine_version: Callable[[str, str], str]
     host: Callable[[], Mapping[str, Any]]
-    earlier: Callable[[str, str, str], Sequence[Mapping[str, Any]]]
+    baseline: Callable[[str, str, str], Mapping[str, Any] | None]
     door: Callable[[], Mapping[str, Any]]
     now: Callable[[], str]
     say: Callable[[str], None]
@@ -74,7 +74,8 @@ class Wanted:
     :param streams: empty for a ladder up to what the profile admits.
     :param profile: the profile that must be served; empty for any.
     :param evidence: what the catalogue has recorded, by profile.
-    :param fail_on_regression: fail if figures are worse, so that they are no measure for later ones.
+    :param fail_on_regression: fail if figures are worse than those of the baseline.
+    :param fail_without_comparison: fail unless the baseline has all of the figures.
     """
 
     shapes: tuple[shapes.Shape, ...]
@@ -142,12 +143,18 @@ def fitting(wanted: Wanted, profile: Mapping[str, Any]) -> tuple[list[shapes.Sha
     return kept, streams, out
 
 
-def nothing_alike(profile: str, host_class: str) -> str:
+def no_baseline(profile: str, host_class: str) -> str:
     """Return why figures can't be judged, and what to do."""
     return (
-        f"there is nothing to compare with: no good record of {profile} with these shapes and streams on a host of the "
-        f"class {host_class!r}. Run playbooks/benchmark.yml where it is served"
+        f"there is nothing to compare with: benchmark_baselines names no record of {profile} on a host of the class "
+        f"{host_class!r}. Run playbooks/benchmark.yml where it is served, judge its figures, and name the record there"
     )
+
+
+def not_covered(baseline: str, missing: Sequence[str]) -> list[str]:
+    """Return what a baseline lacks, if it lacks anything."""
+    words = "name one that was measured with these shapes and streams"
+    return [f"the baseline {baseline} has no figure of {', '.join(missing)}: {words}"] if missing else []
 
 
 def run(wanted: Wanted, fx: Effects) -> dict[str, Any]:
@@ -190,14 +197,15 @@ def run(wanted: Wanted, fx: Effects) -> dict[str, Any]:
     }
     data["frontdoor_share"] = comparison.shares(data)
     expected = comparison.expectations(wanted.evidence.get(name), host["class"], data)
-    earlier = comparison.nearest(data, fx.earlier(name, host["class"], wanted.generator))
-    data["comparison"] = comparison.compare(data, earlier, wanted.band, expected)
+    baseline = fx.baseline(name, host["class"], wanted.generator)
+    data["comparison"] = comparison.compare(data, baseline, wanted.band)
     data["expectations"] = expected
     data["summary"] = comparison.headline(data)
     if wanted.fail_on_regression:
         reasons += data["comparison"]["regressions"]
-    if wanted.fail_without_comparison and found and not comparison.compared(data):
-        reasons.append(nothing_alike(name, host["class"]))
+    if wanted.fail_without_comparison and found:
+        missing = data["comparison"]["missing"]
+        reasons += not_covered(baseline["id"], missing) if baseline else [no_baseline(name, host["class"])]
     reasons += comparison.lacking(data)
     engine = profile["engine"]["kind"]
     return make(

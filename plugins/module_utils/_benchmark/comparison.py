@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Comparison of figures: the frontdoor's share, an earlier record, and what the catalogue has recorded. Pure.
+"""Comparison of figures: the frontdoor's share, a baseline, and what the catalogue has recorded. Pure.
 
 Only like is compared with like: the same shape, number of streams and way to the engine, cold with cold and warm with
 warm.
@@ -82,7 +82,7 @@ def shares(data: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def essence(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `compare` reads of an earlier record."""
+    """Return what `compare` reads of a baseline."""
     shapes = {name: {**shape, "scenarios": {}} for name, shape in record["data"]["shapes"].items()}
     for cell in cells(record["data"]):
         scenario = shapes[cell.shape]["scenarios"].setdefault(f"c{cell.streams}", {"streams": cell.streams})
@@ -93,52 +93,36 @@ def essence(record: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "host": host, "data": {"generator": record["data"]["generator"], "shapes": shapes}}
 
 
-def conditions(data: Mapping[str, Any]) -> frozenset[tuple[Any, ...]]:
-    """Return what was measured, without the figures."""
-    return frozenset((cell.name, *(data["shapes"][cell.shape][key] for key in _SHAPE_KEYS)) for cell in cells(data))
+def baseline_key(record: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return what a baseline holds for: a profile, a class of host, and a generator."""
+    return record["profile"], record["host"]["class"], record["data"]["generator"]["name"]
 
 
-def nearest(data: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the record that has the most of these figures, or None. The records are sorted, newest first.
+def compare(data: Mapping[str, Any], baseline: Mapping[str, Any] | None, band: Band) -> dict[str, Any]:
+    """Compare with the baseline of the same profile and host class.
 
-    So a newer record of other requests hides nothing, and a record of few figures is no measure for many.
-    """
-
-    def common(record: Mapping[str, Any]) -> int:
-        return len({row["scenario"] for row in compare(data, record, Band(0.0, 0.0))["rows"]})
-
-    found = max(records, key=common, default=None)
-    return found if found is not None and common(found) else None
-
-
-def compare(
-    data: Mapping[str, Any],
-    earlier: Mapping[str, Any] | None,
-    band: Band,
-    expected: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
-    """Compare with an earlier record of the same profile and host class.
-
-    `regressions` has a sentence for each figure that is worse by more than the band. If the record has none of these
-    figures, it is not named, and the figures `expected` after the catalogue count.
+    `regressions` has a sentence for each figure that is worse by more than the band; `missing` names the scenarios that
+    the baseline has no figures of.
     """
     found: dict[str, Any] = {
         "with": None,
         "band": {"rate": band.rate, "ttft": band.ttft},
         "rows": [],
         "regressions": [],
+        "missing": [],
     }
-    if earlier is None:
-        return {**found, "regressions": _below(expected, band)}
+    if baseline is None:
+        return found
     before = {
         cell.name: cell.summary
-        for cell in cells(earlier["data"])
-        if _alike(data["shapes"].get(cell.shape), earlier["data"]["shapes"][cell.shape])
+        for cell in cells(baseline["data"])
+        if _alike(data["shapes"].get(cell.shape), baseline["data"]["shapes"][cell.shape])
     }
     for cell in cells(data):
-        if cell.name not in before:
+        old = before.get(cell.name)
+        if old is None:
+            found["missing"].append(cell.name)
             continue
-        old = before[cell.name]
         for figure, now, then, limit in (
             ("wall_tok_s", cell.summary["wall_tok_s"], old["wall_tok_s"], 1 - band.rate),
             ("ttft_s.p50", ttft(cell.summary), ttft(old), 1 + band.ttft),
@@ -153,67 +137,40 @@ def compare(
                 found["regressions"].append(
                     f"{cell.name}: {figure} is {now:g}, {ratio:.2f} of {then:g} (limit {limit:.2f})"
                 )
-    if not found["rows"]:
-        return {**found, "regressions": _below(expected, band)}
-    named = {key: earlier[key] for key in ("id", "began_at", "fingerprint")} | {"host": earlier["host"]["name"]}
+    named = {key: baseline[key] for key in ("id", "began_at", "fingerprint")} | {"host": baseline["host"]["name"]}
     return {**found, "with": named}
-
-
-def _below(expected: Sequence[Mapping[str, Any]], band: Band) -> list[str]:
-    return [
-        f"{row['scenario']}: {row['figure']} is {row['now']:g}, {row['ratio']:.2f} of {row['recorded']:g} "
-        f"in the catalogue (limit {1 - band.rate:.2f})"
-        for row in expected
-        if row["ratio"] is not None and row["ratio"] < 1 - band.rate
-    ]
 
 
 def compared(data: Mapping[str, Any]) -> list[str]:
     """Return a line for each figure that was compared, with what it was compared with."""
-    comparison = data["comparison"]
-    if comparison["rows"]:
-        return [
-            f"{row['scenario']}: {row['figure']} {row['now']:g}, {row['ratio']:.2f} of {row['earlier']:g}"
-            + (" WORSE" if row["worse"] else "")
-            for row in comparison["rows"]
-        ]
     return [
-        f"{row['scenario']}: {row['figure']} {row['now']:g}, {row['ratio']:.2f} of {row['recorded']:g} in the catalogue"
-        for row in data["expectations"]
-        if row["ratio"] is not None
+        f"{row['scenario']}: {row['figure']} {row['now']:g}, {row['ratio']:.2f} of {row['earlier']:g}"
+        + (" WORSE" if row["worse"] else "")
+        for row in data["comparison"]["rows"]
     ]
 
 
 def outlook(
-    shapes: Sequence[Shape],
-    streams: Sequence[int],
-    targets: Sequence[str],
-    earlier: Sequence[Mapping[str, Any]],
-    evidence: Mapping[str, Any] | None,
-    host_class: str,
-) -> list[str]:
-    """Return what would be compared, a line for each cold figure.
+    shapes: Sequence[Shape], streams: Sequence[int], targets: Sequence[str], baseline: Mapping[str, Any]
+) -> tuple[list[str], list[str]]:
+    """Return what would be compared, a line for each cold figure, and the scenarios that the baseline lacks.
 
-    streams: empty for all that are known. earlier: good records, newest first.
+    streams: empty for those of the baseline.
     """
-    known = {cell.streams for record in earlier for cell in cells(record["data"])}
-    known |= {entry.get("streams", 1) for entry in (evidence or {}).get("tok_s") or []}
-    unknown = {"wall_tok_s": 1.0, "decode_tok_s": 1.0, "ttft_s": None}
-    ways = {target: {COLD: unknown} for target in targets}
-    scenarios = {f"c{count}": {"streams": count, **ways} for count in sorted(known & set(streams or known))}
-    data = {
-        "shapes": {s.name: {**{key: getattr(s, key) for key in _SHAPE_KEYS}, "scenarios": scenarios} for s in shapes}
-    }
-    found = compare(data, nearest(data, earlier), Band(0.0, 0.0))
-    lines = [
-        f"{row['scenario']}: {row['earlier']:g} in {found['with']['id']} of {found['with']['host']}"
-        for row in found["rows"]
-    ]
-    return lines or [
-        f"{row['scenario']}: {row['recorded']:g} in the catalogue"
-        for row in expectations(evidence, host_class, data)
-        if row["ratio"] is not None
-    ]
+    known = {cell.name: cell for cell in cells(baseline["data"])}
+    lines, missing = [], []
+    for shape in shapes:
+        own = {key: getattr(shape, key) for key in _SHAPE_KEYS}
+        alike = _alike(baseline["data"]["shapes"].get(shape.name), own)
+        for count in streams or sorted({cell.streams for cell in known.values()}):
+            for target in targets:
+                name = Cell(shape.name, count, target, COLD, {}).name
+                if alike and name in known:
+                    figure = known[name].summary["wall_tok_s"]
+                    lines.append(f"{name}: {figure:g} in {baseline['id']} of {baseline['host']['name']}")
+                else:
+                    missing.append(name)
+    return lines, missing
 
 
 def _alike(one: Mapping[str, Any] | None, two: Mapping[str, Any]) -> bool:

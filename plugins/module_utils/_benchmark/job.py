@@ -14,14 +14,14 @@ import json
 import os
 import subprocess
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .._evidence import host_class
 from .._evidence.job import Asked, SlotJob
-from .._evidence.store import Store, StoreError
+from .._evidence.store import Store
 from .._slot.face import api
 from .._slot.host.clock import SystemClock
 from .._slot.host.effects import host_effects
@@ -36,7 +36,7 @@ from .._work.folder import Folder, WorkError
 from .._work.protocol import conclude
 from . import bench, draw, report, run
 from .bench import BenchmarkError, Wanted
-from .comparison import Band, essence, outlook
+from .comparison import Band, baseline_key, outlook
 from .generators import GeneratorError
 from .run import Tool
 from .shapes import ShapeError, shape_of
@@ -80,6 +80,8 @@ class BenchmarkJob(SlotJob):
     def differs(self, given: Mapping[str, Any]) -> list[str]:
         served = list(served_of(effects(self.params, lambda text: None).info()))
         differs = differences(given["params"], {key: self.params[key] for key in _OF_THE_WORK})
+        theirs, ours = ([one["id"] for one in of["baselines"]] for of in (given["params"], self.params))
+        differs += differences({"baselines": theirs}, {"baselines": ours})
         return [*differs, *(["another engine process"] if given["served"] != served else ())]
 
     def line(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> str:
@@ -149,7 +151,6 @@ def effects(params: Mapping[str, Any], say: Callable[[str], None], ending: Endin
     ending = ending or Ending()
     clock = ending.clock
     fx, layout = host_effects(clock), layout_of(params)
-    store = Store(params["records_dir"])
 
     def verify(name: str) -> dict[str, Any]:
         request = Request(
@@ -183,7 +184,7 @@ def effects(params: Mapping[str, Any], say: Callable[[str], None], ending: Endin
         engine_version=_engine_version,
         host=host_class.look,
         door=partial(_door, fx, layout),
-        earlier=partial(_earlier, store, params["others"]),
+        baseline=partial(_baseline, params["baselines"]),
         now=lambda: stamp(clock.now()),
         say=say,
     )
@@ -218,23 +219,10 @@ def _moved(fx: HostEffects, layout: Layout, engine: Mapping[str, Any]) -> str:
     return ""
 
 
-def _earlier(
-    store: Store, others: Sequence[Mapping[str, Any]], name: str, kind: str, generator: str
-) -> list[Mapping[str, Any]]:
-    """Return the good records of a profile, of the same class of host and the same generator, newest first."""
-    alike = [one for one in others if one["profile"] == name and one["host"]["class"] == kind]
-    here = [essence(record) for record in good(store, name, generator, kind)]
-    return sorted([*alike, *here], key=lambda one: str(one["id"]), reverse=True)
-
-
-def good(store: Store, name: str, generator: str, kind: str = "") -> Iterator[dict[str, Any]]:
-    """Yield the good records of a profile by a generator, on one class of host or on any, newest first."""
-    for row in store.rows("benchmark", name):
-        if row["verdict"] == "passed":
-            with contextlib.suppress(StoreError):
-                record = store.read(row["id"])
-                if kind in ("", record["host"]["class"]) and record["data"]["generator"]["name"] == generator:
-                    yield record
+def _baseline(chosen: Sequence[Mapping[str, Any]], name: str, kind: str, generator: str) -> Mapping[str, Any] | None:
+    """Return the baseline of a profile on a class of host by a generator. There is at most one."""
+    wanted = name, kind, generator
+    return next((one for one in chosen if baseline_key(one) == wanted), None)
 
 
 def _foreseen(params: Mapping[str, Any]) -> list[str]:
@@ -250,12 +238,14 @@ def comparable(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return what figures of a profile would be compared with here, whether it is served now or not."""
     name, kind = params["profile"], host_class.look()["class"]
     wanted = wanted_of(params, "")
-    earlier = _earlier(Store(params["records_dir"]), params["others"], name, kind, params["generator"])
     # In check mode the file may not exist yet; then everything known could be measured.
     profile = _read(Path(layout_of(params).profile_json(name)))
     kept, streams, _out = bench.fitting(wanted, profile) if profile else (wanted.shapes, wanted.streams, [])
-    lines = outlook(kept, streams, wanted.targets, earlier, wanted.evidence.get(name), kind)
-    return {"comparable": bool(lines), "summary": lines or [bench.nothing_alike(name, kind)]}
+    baseline = _baseline(params["baselines"], name, kind, params["generator"])
+    if baseline is None:
+        return {"comparable": False, "summary": [bench.no_baseline(name, kind)]}
+    lines, missing = outlook(kept, streams, wanted.targets, baseline)
+    return {"comparable": not missing, "summary": bench.not_covered(baseline["id"], missing) or lines}
 
 
 def main(folder: str) -> None:

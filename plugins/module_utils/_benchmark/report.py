@@ -87,10 +87,11 @@ def _remarks(data: Mapping[str, Any]) -> list[str]:
     ]
     earlier, rows = data["comparison"]["with"], data["comparison"]["rows"]
     if earlier is None:
-        found.append("comparison: no earlier record has any of these figures")
+        found.append("comparison: benchmark_baselines names no record of this profile on this class of host")
     else:
         found.append(f"comparison with {earlier['id']} of {earlier['host']}: {len(rows)} figures")
-        found += [f"  {line}" for line in compared(data)] if rows else []
+        found += [f"  {line}" for line in compared(data)]
+        found += [f"  {name}: not in the baseline" for name in data["comparison"]["missing"]]
     for row in data["expectations"]:
         what = f"{row['figure']} with {row['streams']} streams, {row['prompt_tokens']}/{row['output_tokens']} tokens"
         if row["ratio"] is not None:

@@ -30,7 +30,7 @@ ARGUMENTS: dict[str, Any] = {
     "limit": {"type": "int", "default": 1800},
     "timeout": {"type": "int", "default": 43200},
     "evidence": {"type": "dict", "default": {}},
-    "others": {"type": "list", "elements": "dict", "default": []},
+    "baselines": {"type": "list", "elements": "raw", "default": []},
     "profile": {"type": "str", "default": ""},
     "fail_on_regression": {"type": "bool", "default": False},
     "fail_without_comparison": {"type": "bool", "default": False},

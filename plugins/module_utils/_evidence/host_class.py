@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ def look(
 ) -> dict[str, Any]:
     """Return class, machine, cpu, cores, memory_gib, kernel, cards and the two figures; None if nobody measured them.
 
-    `class` is one line. Hosts of the same class have the same cards, processor and (rounded) memory.
+    `class` is one line. Hosts of the same class have the same cards with the same driver, firmware and power cap, the
+    same kernel and processor, and the same memory, rounded.
     """
     cpuinfo = _read(proc / "cpuinfo")
     model = re.search(r"^model name\s*:\s*(.*\S)", cpuinfo, re.MULTILINE)
@@ -39,14 +41,19 @@ def look(
         }
         for card in cards(sysfs)
     ]
-    shown = f"{len(found)} x B70" if found else "no cards"
+    kernel = _read(proc / "sys/kernel/osrelease").strip()
+    alike = Counter(tuple(words for key, words in card.items() if key != "address") for card in found)
+    shown = [
+        f"{count} x B70 ({driver}, GuC {guc or '?'}, {'?' if cap is None else f'{cap:g}'} W)"
+        for (driver, guc, cap), count in sorted(alike.items(), key=str)
+    ]
     return {
-        "class": f"{shown}, {cpu}, {cores} threads, {gib:.0f} GiB",
+        "class": f"{' + '.join(shown) or 'no cards'}, {cpu}, {cores} threads, {gib:.0f} GiB, kernel {kernel or '?'}",
         "machine": machine(),
         "cpu": cpu,
         "cores": cores,
         "memory_gib": gib,
-        "kernel": _read(proc / "sys/kernel/osrelease").strip(),
+        "kernel": kernel,
         "cards": found,
         "launch_latency_us": launch_latency_us,
         "all_reduce_us": all_reduce_us,

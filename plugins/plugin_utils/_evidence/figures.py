@@ -97,8 +97,12 @@ def change(new: float | None, old: float | None) -> float | None:
 
 
 def comparable(new: Record, old: Record) -> bool:
-    """Return whether the figures of two records may be compared: their hosts are of one class."""
-    return bool(new["host"]["class"] == old["host"]["class"])
+    """Return whether figures may be shown side by side: of the same machines, whatever driver and kernel they had."""
+    return _machine(new["host"]) == _machine(old["host"])
+
+
+def _machine(host: Mapping[str, Any]) -> tuple[Any, ...]:
+    return host["cpu"], host["cores"], round(host["memory_gib"]), len(host["cards"])
 
 
 def changed(new: Record, old: Record) -> list[str]:

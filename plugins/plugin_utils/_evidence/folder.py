@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import conditions
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import baseline_key, lacking
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store, StoreError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.schema import faults
 
@@ -66,19 +64,25 @@ def read(folder: Path) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
     return records, problems
 
 
-def newest_good(folder: Path, profile: str, generator: str) -> list[dict[str, Any]]:
-    """Return the good benchmarks of a profile by a generator: the newest of each class of host and set of requests.
-
-    Unsound records are left out.
-    """
-    name = re.compile(rf"[0-9TZ]+-benchmark-{re.escape(profile)}-[0-9a-f]{{6}}")
-    places = [Store(entry) for entry in sorted(folder.iterdir())] if folder.is_dir() else []
-    named = sorted(((one, place) for place in places for one in place.ids() if name.fullmatch(one)), key=itemgetter(0))
+def chosen(folder: Path, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the benchmarks that a person chose as baselines; raise ValueError if one can't be one."""
+    stores = [Store(entry) for entry in sorted(folder.iterdir()) if entry.is_dir()] if folder.is_dir() else []
     found: dict[Any, dict[str, Any]] = {}
-    for record_id, place in named:
-        with contextlib.suppress(StoreError):
-            record = place.read(record_id)
-            good = record["verdict"] == "passed" and not list(faults_of(record))
-            if good and record["data"]["generator"]["name"] == generator:
-                found[record["host"]["class"], conditions(record["data"])] = record
+    for one in ids:
+        place = f"benchmark_baselines: {one}"
+        try:
+            store = next((store for store in stores if store.path(one).exists()), None)
+            if store is None:
+                raise ValueError(f"{place} is in no host's folder of {folder}: run playbooks/collect_evidence.yml")
+            record = store.read(one)
+        except StoreError as error:
+            raise ValueError(f"{place}: {error}") from error
+        if record["kind"] != "benchmark" or record["verdict"] != "passed":
+            raise ValueError(f"{place} is a {record['kind']} that {record['verdict']}: name a benchmark that passed")
+        if wrong := [*faults_of(record)] or lacking(record["data"]):
+            raise ValueError(f"{place} can't be compared with: {'; '.join(wrong)}")
+        other = found.setdefault(baseline_key(record), record)
+        if other is not record:
+            words = "for the same profile, class of host and generator: keep one"
+            raise ValueError(f"benchmark_baselines: {other['id']} and {one} are both {words}")
     return list(found.values())

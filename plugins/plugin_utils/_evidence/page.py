@@ -175,7 +175,7 @@ def _compared(measured: Sequence[Record]) -> str:
     differs = changed(new, old)
     items = f"<ul>{''.join(f'<li>{html.escape(item)}</li>' for item in differs)}</ul>" if differs else ""
     head = f"Since the benchmark of {old['began_at'][:10]}: "
-    note = "" if comparable(new, old) else " Figures are not compared between classes of hosts."
+    note = "" if comparable(new, old) else " Figures are not compared between different machines."
     return f"<p>{head}{'' if differs else 'nothing but the figures changed.'}{note}</p>{items}"
 
 

@@ -13,11 +13,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible.errors import AnsibleConnectionFailure
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.arcpro.b70.plugins.action import b70_benchmark
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import expectations
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import essence, expectations
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
 from ansible_collections.arcpro.b70.plugins.plugin_utils._work import MARK, display
 from unit.plugins.module_utils._benchmark.benchmarks import data
@@ -25,7 +25,8 @@ from unit.plugins.module_utils._evidence.records import HOST, record
 
 
 def measured(**given: Any) -> dict[str, Any]:
-    compared: dict[str, Any] = {"with": None, "band": {"rate": 0.1, "ttft": 0.25}, "rows": [], "regressions": []}
+    band = {"rate": 0.1, "ttft": 0.25}
+    compared: dict[str, Any] = {"with": None, "band": band, "rows": [], "regressions": [], "missing": []}
     whole = {
         **data(),
         "summary": "287.6 tok/s",
@@ -137,32 +138,49 @@ def test_a_regression_fails_nothing_by_itself(said: list[str]) -> None:
     assert ("failed" in result, result["regressions"]) == (False, REGRESSION["regressions"])
 
 
-def test_the_host_is_told_what_the_catalogue_and_other_hosts_have_recorded(said: list[str], tmp_path: Path) -> None:
+def test_the_host_is_told_what_the_catalogue_has_and_which_baselines_were_chosen(
+    said: list[str], tmp_path: Path
+) -> None:
     other = {**HOST, "name": "b70-02"}
-    kept = [
-        measured(began_at="2026-11-20T04:16:00Z", host=other),
-        measured(began_at="2026-11-21T04:16:00Z", host=other),
-        measured(began_at="2026-11-22T04:16:00Z", host=other, verdict="failed", reasons=["too slow"]),
-        measured(began_at="2026-11-22T05:16:00Z", host=other, profile="tiny-b"),
-        measured(began_at="2026-11-19T04:16:00Z", host={**other, "class": "another"}),
-        {**measured(began_at="2026-11-22T06:16:00Z", host=other), "stack": 7},
-    ]
-    for one in kept:
+    here, there = measured(), measured(host={**other, "class": "another"})
+    newer = measured(began_at="2026-11-25T04:16:00Z", host=other)
+    for one in (there, newer):
         Store(tmp_path / "b70-02").write(one)
+    Store(tmp_path / "b70-01").write(here)
     host = Host({"record": measured()})
     evidence = {"tiny-a": {"host_class": "4 x B70", "tok_s": [], "runs": "many words"}}
-    longer = measured(began_at="2026-11-21T06:16:00Z", host=other)
-    longer["data"]["shapes"] = {"2k-128": longer["data"]["shapes"]["short-128"]}
-    Store(tmp_path / "b70-02").write(longer)
-    run(host, evidence=evidence, profile="tiny-a", dest=str(tmp_path))
+    run(host, evidence=evidence, baselines=[here["id"], there["id"]], dest=str(tmp_path))
     assert host.given["evidence"] == {"tiny-a": {"host_class": "4 x B70", "tok_s": []}}
-    assert [(one["began_at"], one["host"]) for one in host.given["others"]] == [
-        ("2026-11-19T04:16:00Z", {"name": "b70-02", "class": "another"}),
-        ("2026-11-21T04:16:00Z", {"name": "b70-02", "class": HOST["class"]}),
-        ("2026-11-21T06:16:00Z", {"name": "b70-02", "class": HOST["class"]}),
-    ]
+    assert host.given["baselines"] == [essence(here), essence(there)]
     run(host := Host({"record": measured()}), dest=str(tmp_path))
-    assert host.given["others"] == []
+    assert host.given["baselines"] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"verdict": "failed", "reasons": ["too slow"]}, "is a benchmark that failed: name a benchmark that passed"),
+        ({"stack": 7}, "can't be compared with: stack: "),
+        ({"lost": 1}, "can't be compared with: short-128 c1 frontdoor cold: 2 of 1 requests are in the report"),
+        ({"began_at": "2026-11-25T04:16:00Z"}, "are both for the same profile, class of host and generator: keep one"),
+    ],
+)
+def test_what_is_no_baseline_is_named(said: list[str], tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    whole, lost = measured(), change.pop("lost", 0)
+    one = {**measured(began_at=change.pop("began_at", "2026-11-24T04:16:00Z")), **change}
+    if lost:
+        one["data"]["shapes"]["short-128"]["scenarios"]["c1"]["frontdoor"]["cold"]["requests"] += lost
+    for made in (whole, one):
+        Store(tmp_path / "b70-01").write(made)
+    with pytest.raises(AnsibleActionFail, match=re.escape(words)):
+        run(Host({"record": whole}), baselines=[whole["id"], one["id"]], dest=str(tmp_path))
+
+
+@pytest.mark.parametrize("one", ["20261123T041600Z-benchmark-tiny-a-5e1f0c", "the last one"])
+def test_a_baseline_that_was_not_collected_is_named(said: list[str], tmp_path: Path, one: str) -> None:
+    (tmp_path / "b70-01").mkdir()
+    with pytest.raises(AnsibleActionFail, match=f"benchmark_baselines: .*{one}"):
+        run(Host({"record": measured()}), baselines=[one], dest=str(tmp_path))
 
 
 def test_what_is_foreseen_is_asked_once(said: list[str]) -> None:

@@ -68,7 +68,7 @@ class Host:
         self.moved_after, self.told_after = -1, -1  # so many loads
         self.tools: list[Tool] = []
         self.said: list[str] = []
-        self.earlier: Mapping[str, Any] | None = None
+        self.baseline: Mapping[str, Any] | None = None
         self.times: Iterator[str] = iter(())  # of the clock, before it stands still
         self.state: dict[str, Any] = {
             "slot": "main",
@@ -109,9 +109,8 @@ class Host:
         if len(self.loads) == self.told_after:
             raise ToldToEndFault
 
-    def find(self, name: str, kind: str, generator: str) -> list[Mapping[str, Any]]:
-        asked = (name, kind, generator) == ("tiny-a", HOST["class"], "guidellm")
-        return [self.earlier] if asked and self.earlier is not None else []
+    def find(self, name: str, kind: str, generator: str) -> Mapping[str, Any] | None:
+        return self.baseline if (name, kind, generator) == ("tiny-a", HOST["class"], "guidellm") else None
 
     def effects(self) -> Effects:
         return Effects(
@@ -125,7 +124,7 @@ class Host:
             engine_version=lambda stack, engine: "0.32.0",
             host=lambda: {key: value for key, value in HOST.items() if key != "name"},
             door=lambda: {"active_generations": self.clients, "total_generation_requests": self.counted},
-            earlier=self.find,
+            baseline=self.find,
             now=lambda: next(self.times, "2026-11-23T04:16:00Z"),
             say=self.said.append,
         )
@@ -302,26 +301,25 @@ def test_the_stack_that_serves_can_measure_itself() -> None:
     assert host.tools[0] == Tool("vllm", PROFILE["engine"]["argv"][0], "b70", {"A": "1"})  # type: ignore[index]
 
 
-def test_an_earlier_record_is_compared_with() -> None:
+def test_the_baseline_is_compared_with() -> None:
     host = Host()
-    host.earlier = Host().run()
+    host.baseline = Host().run()
     compared = host.run()["data"]["comparison"]
-    assert (compared["with"]["id"], compared["regressions"]) == (host.earlier["id"], [])
+    assert (compared["with"]["id"], compared["regressions"], compared["missing"]) == (host.baseline["id"], [], [])
     assert {row["ratio"] for row in compared["rows"]} == {1.0}
 
 
 STRICT = replace(WANTED, profile="tiny-a", fail_on_regression=True, fail_without_comparison=True)
 
 
-def test_figures_that_are_worse_fail_where_that_is_asked_and_are_no_measure_for_later_ones() -> None:
-    earlier = Host().run()
+def test_figures_that_are_worse_than_the_baseline_fail_where_that_is_asked() -> None:
     host = Host()
-    host.earlier = earlier
+    host.baseline = baseline = Host().run()
     assert host.run(STRICT)["verdict"] == "passed"
-    earlier["data"]["shapes"]["short-128"]["scenarios"]["c2"]["frontdoor"]["cold"]["wall_tok_s"] *= 2
+    baseline["data"]["shapes"]["short-128"]["scenarios"]["c2"]["frontdoor"]["cold"]["wall_tok_s"] *= 2
     for wanted, verdict in ((STRICT, "failed"), (WANTED, "passed")):
         host = Host()
-        host.earlier = earlier
+        host.baseline = baseline
         record = host.run(wanted)
         assert record["verdict"] == verdict
         assert record["data"]["comparison"]["regressions"] == [
@@ -330,18 +328,21 @@ def test_figures_that_are_worse_fail_where_that_is_asked_and_are_no_measure_for_
         assert record["reasons"] == (record["data"]["comparison"]["regressions"] if wanted is STRICT else [])
 
 
-def test_figures_that_nothing_is_known_of_fail_where_a_comparison_is_asked() -> None:
-    record = Host().run(STRICT)
-    assert (record["verdict"], list(record["data"]["shapes"])) == ("failed", ["short-128"])
-    assert record["reasons"] == [bench.nothing_alike("tiny-a", HOST["class"])]
-    assert "playbooks/benchmark.yml" in record["reasons"][0]
+def test_without_a_baseline_nothing_passes_where_a_comparison_is_asked() -> None:
     row = {"value": 70.0, "streams": 1, "prompt_tokens": 119, "output_tokens": 128}
     known = replace(STRICT, evidence={"tiny-a": {"host_class": HOST["class"], "tok_s": [row]}})
-    assert Host().run(known)["verdict"] == "passed"
-    slow = replace(STRICT, evidence={"tiny-a": {"host_class": HOST["class"], "tok_s": [{**row, "value": 90.0}]}})
-    assert Host().run(slow)["reasons"] == [
-        "short-128 c1 frontdoor cold: wall_tok_s is 71.9101, 0.80 of 90 in the catalogue (limit 0.90)"
-    ]
+    for wanted in (STRICT, known):
+        record = Host().run(wanted)
+        assert (record["verdict"], list(record["data"]["shapes"])) == ("failed", ["short-128"])
+        assert record["reasons"] == [bench.no_baseline("tiny-a", HOST["class"])]
+    assert "playbooks/benchmark.yml" in record["reasons"][0]
+
+
+def test_a_baseline_that_shares_one_scenario_is_none() -> None:
+    host = Host()
+    host.baseline = Host().run(replace(WANTED, streams=(1,), targets=("frontdoor",), prefixes=("cold",)))
+    (reason,) = host.run(STRICT)["reasons"]
+    assert reason.startswith(f"the baseline {host.baseline['id']} has no figure of short-128 c1 frontdoor warm, short-")
 
 
 def test_another_profile_than_the_wanted_is_not_measured() -> None:
@@ -392,7 +393,7 @@ def test_the_table_has_every_figure() -> None:
     row = "| short-128 | 2 | engine | warm | 143.8 | 158.7 | 99.2 | 0.500 | 0.500 | 0.500 | 0.500 | 0.0101 | 0/6 |"
     assert row in text
     assert "- left out: 28k-128: needs 28800 tokens" in text
-    assert "- comparison: no earlier record has any of these figures" in text
+    assert "- comparison: benchmark_baselines names no record of this profile on this class of host" in text
     assert "![throughput.png](throughput.png)" in text
     lines = report.lines(record)
     assert lines[0] == "tiny-a on b70-01: passed"

@@ -65,7 +65,8 @@ def test_a_later_first_token_is_a_regression() -> None:
 def test_a_shape_that_has_changed_is_compared_with_nothing() -> None:
     now = data(frontdoor=10.0)
     now["shapes"]["short-128"]["prompt_tokens"] = 120
-    assert comparison.compare(now, earlier(), BAND)["rows"] == []
+    found = comparison.compare(now, earlier(), BAND)
+    assert (found["rows"], len(found["missing"])) == ([], 8)
 
 
 def test_cold_is_never_compared_with_warm() -> None:
@@ -79,43 +80,21 @@ def test_cold_is_never_compared_with_warm() -> None:
     assert {row["scenario"].split()[2] for row in rows} == {"engine"}
 
 
-def of_shape(name: str, record_id: str, **kept: Any) -> dict[str, Any]:
-    """A record of one shape; kept: the only prefix of the only way."""
-    found = {**earlier(), "id": record_id}
-    shape = found["data"]["shapes"].pop("short-128")
-    for scenario in shape["scenarios"].values():
-        for target in ("frontdoor", "engine") if kept else ():
-            scenario[target] = {kept["prefix"]: scenario[target][kept["prefix"]]} if target == kept["target"] else {}
-    found["data"]["shapes"][name] = shape
+def test_what_the_baseline_has_no_figure_of_is_named() -> None:
+    found = comparison.compare(data(), few := only("frontdoor", "cold"), BAND)
+    assert (found["with"]["id"], len(found["rows"]), len(found["missing"])) == ("before", 4, 6)
+    assert "short-128 c4 engine cold" in found["missing"]
+    assert comparison.compare(few["data"], earlier(), BAND)["missing"] == []
+
+
+def only(target: str, prefix: str) -> dict[str, Any]:
+    """The baseline with one way and prefix."""
+    found = earlier()
+    for scenario in found["data"]["shapes"]["short-128"]["scenarios"].values():
+        kept = {prefix: scenario[target][prefix]}
+        del scenario["frontdoor"], scenario["engine"]
+        scenario[target] = kept
     return found
-
-
-def test_a_newer_record_of_other_requests_hides_nothing() -> None:
-    long, short = of_shape("2k-128", "3"), of_shape("short-128", "2")
-    assert comparison.nearest(data(), [long, short, of_shape("short-128", "1")]) == short
-    assert comparison.nearest(data(), [long]) is None
-    assert comparison.nearest(data(), []) is None
-
-
-def test_a_record_of_few_figures_is_no_measure_for_many() -> None:
-    gate, whole = of_shape("short-128", "2", target="frontdoor", prefix="cold"), of_shape("short-128", "1")
-    assert comparison.nearest(data(), [gate, whole]) == whole
-    assert comparison.nearest(gate["data"], [gate, whole]) == gate
-
-
-def test_a_record_that_nothing_was_compared_with_is_not_named() -> None:
-    now = data()
-    now["shapes"]["short-128"]["prompt_tokens"] = 120
-    found = comparison.compare(now, earlier(), BAND, comparison.expectations(EVIDENCE, "4 x B70", now))
-    assert (found["with"], found["rows"]) == (None, [])
-    nothing = earlier()
-    for scenario in nothing["data"]["shapes"]["short-128"]["scenarios"].values():
-        for way in ("frontdoor", "engine"):
-            scenario[way] = {
-                prefix: {**one, "wall_tok_s": None, "ttft_s": None} for prefix, one in scenario[way].items()
-            }
-    assert comparison.compare(data(), nothing, BAND)["with"] is None
-    assert comparison.nearest(data(), [nothing]) is None
 
 
 def test_the_share_of_the_frontdoor_is_seen() -> None:
@@ -160,35 +139,19 @@ def test_what_is_read_of_an_earlier_record_is_enough() -> None:
     assert comparison.essence(short) == short
 
 
-def test_the_catalogue_counts_where_no_record_does() -> None:
-    expected = comparison.expectations(EVIDENCE, "4 x B70", data())
-    limit = "is 71.9101, 0.90 of 80 in the catalogue (limit 0.95)"
-    for record in (None, {**earlier(), "data": {"shapes": {}}}):
-        found = comparison.compare(data(), record, Band(0.05, 0.25), expected)
-        assert found["regressions"] == [f"short-128 c1 frontdoor cold: wall_tok_s {limit}"]
-        lines = comparison.compared({"comparison": found, "expectations": expected})
-        assert lines[0] == "short-128 c1 frontdoor cold: wall_tok_s 71.9101, 0.90 of 80 in the catalogue"
-    found = comparison.compare(data(), earlier(), Band(0.05, 0.25), expected)
-    assert (len(found["rows"]), found["regressions"]) == (16, [])
-
-
 def test_what_would_be_compared_is_known_before_it_is_measured() -> None:
-    def lines(record: Any = None, shape: Shape = SHAPES["short-128"], *streams: int, evidence: Any = None) -> list[str]:
-        return comparison.outlook((shape,), streams, ("frontdoor",), [record] if record else [], evidence, "4 x B70")
+    def seen(shape: Shape, *streams: int) -> tuple[list[str], list[str]]:
+        return comparison.outlook((shape,), streams, ("frontdoor",), earlier())
 
-    measured = earlier()
     shape = Shape("short-128", 119, 128, 1)
-    assert lines(measured, shape) == [
+    lines = [
         "short-128 c1 frontdoor cold: 71.9101 in before of b70-01",
         "short-128 c4 frontdoor cold: 287.64 in before of b70-01",
     ]
-    assert lines(measured, shape, 1, 2) == lines(measured, shape)[:1]
-    assert lines(measured, shape, 2) == lines(measured, SHAPES["2k-128"]) == lines() == []
-    assert lines(evidence=EVIDENCE) == [
-        "short-128 c1 frontdoor cold: 80 in the catalogue",
-        "short-128 c4 frontdoor cold: 90 in the catalogue",
-    ]
-    assert lines(evidence={**EVIDENCE, "host_class": "another"}) == []
+    assert seen(shape) == (lines, [])
+    assert seen(shape, 1, 2) == (lines[:1], ["short-128 c2 frontdoor cold"])
+    # of this name, and with other rounds
+    assert seen(SHAPES["short-128"], 1) == ([], ["short-128 c1 frontdoor cold"])
 
 
 def test_the_headline_is_what_clients_get() -> None:

@@ -19,7 +19,6 @@ from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.run import T
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.spec import ARGUMENTS
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence import host_class
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence import job as jobs
-from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import ToldToEndFault
@@ -130,65 +129,55 @@ def test_the_versions_are_read_from_what_is_installed(tmp_path: Path) -> None:
     assert job._engine_version("/nowhere", "vllm") == "?"
 
 
-def test_the_earlier_record_is_of_the_same_generator_and_host_and_passed(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
-    wanted, other = ({"generator": {"name": name, "version": "1"}, "shapes": {}} for name in ("guidellm", "vllm"))
-    first = record(began_at="2026-11-23T04:00:00Z", data=wanted)
-    store.write(first)
-    mine = record(began_at="2026-11-23T04:01:00Z", data=wanted)
-    store.write(mine)
-    store.write(record(began_at="2026-11-23T04:02:00Z", data=wanted, host={**HOST, "class": "another"}))
-    store.write(record(began_at="2026-11-23T04:03:00Z", data=wanted, verdict="failed", reasons=["1 of 4 failed"]))
-    store.write(record(began_at="2026-11-23T04:04:00Z", data=other))
-    found = job._earlier(store, [], "tiny-a", HOST["class"], "guidellm")
-    assert [one["id"] for one in found] == [mine["id"], first["id"]]
-    later = record(began_at="2026-11-23T04:05:00Z", data={**wanted, "shapes": {}}, host={**HOST, "name": "b70-02"})
-    others = [essence(later), essence({**later, "id": "9", "host": {**HOST, "class": "another"}})]
-    found = job._earlier(store, others, "tiny-a", HOST["class"], "guidellm")
-    assert found == [essence(later), essence(mine), essence(first)]
-    assert job._earlier(store, [], "tiny-b", HOST["class"], "guidellm") == []
+def test_the_baseline_is_of_the_same_profile_generator_and_class() -> None:
+    chosen = [
+        essence(record(data={**data(), "generator": {"name": generator, "version": "1"}}, **given))
+        for generator, given in (
+            ("vllm", {}),
+            ("guidellm", {"host": {**HOST, "class": "another"}}),
+            ("guidellm", {"profile": "tiny-b"}),
+            ("guidellm", {"host": {**HOST, "name": "b70-02"}}),
+        )
+    ]
+    assert job._baseline(chosen, "tiny-a", HOST["class"], "guidellm") == chosen[3]
+    assert job._baseline(chosen[:3], "tiny-a", HOST["class"], "guidellm") is None
 
 
-def test_what_figures_would_be_compared_with_is_said_without_measuring(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+SHORT = [{"name": "short-128", "prompt_tokens": 119, "output_tokens": 128, "rounds": 1}]
+
+
+def test_what_figures_would_be_compared_with_is_said_without_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_class, "look", lambda: HOST)
-    whole = {**data(), "generator": {"name": "guidellm", "version": "1"}}
-    params = {**PARAMS, "state": "foreseen", "profile": "tiny-a", "records_dir": str(tmp_path)}
-    params["shapes"] = [{"name": "short-128", "prompt_tokens": 119, "output_tokens": 128, "rounds": 1}]
+    mine = essence(record(data={**data(), "generator": {"name": "guidellm", "version": "1"}}))
+    params = {**PARAMS, "state": "foreseen", "profile": "tiny-a", "shapes": SHORT}
     for check_mode in (True, False):
         found = job.BenchmarkJob(params).answer(check_mode=check_mode)
         assert (found["comparable"], found["changed"]) == (False, False)
-        assert "no good record of tiny-a" in found["summary"][0]
-    Store(tmp_path).write(mine := record(data=whole))
+        assert "benchmark_baselines names no record of tiny-a" in found["summary"][0]
+    params["baselines"] = [mine]
     found = job.BenchmarkJob(params).answer(check_mode=True)
     assert found["comparable"]
     assert found["summary"][0] == f"short-128 c1 frontdoor cold: 71.9101 in {mine['id']} of b70-01"
     assert not job.BenchmarkJob({**params, "profile": "tiny-b"}).answer(check_mode=True)["comparable"]
-    later = {**whole, "shapes": {"2k-128": {**whole["shapes"]["short-128"], "prompt_tokens": 2048}}}
-    Store(tmp_path).write(record(data=later, began_at="2026-12-23T04:16:00Z"))
-    assert job.BenchmarkJob(params).answer(check_mode=True) == found
 
 
-@pytest.mark.parametrize(
-    ("admitted", "lines"), [(1, ["c1"]), (2, ["c1"]), (4, ["c1", "c4"]), (3, ["c1"]), (None, ["c1", "c4"])]
-)
-def test_only_what_the_profile_admits_is_foreseen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, admitted: int | None, lines: list[str]
+@pytest.mark.parametrize(("admitted", "missing"), [(1, []), (2, ["c2"]), (4, ["c2"]), (3, ["c2", "c3"]), (None, [])])
+def test_what_the_profile_admits_and_the_baseline_lacks_is_foreseen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, admitted: int | None, missing: list[str]
 ) -> None:
-    """Without a profile on the host, as in check mode before its files are written, whatever is recorded."""
+    """Without a profile on the host, as in check mode before its files are written, what the baseline has."""
     monkeypatch.setattr(host_class, "look", lambda: HOST)
-    Store(tmp_path).write(record(data={**data(), "generator": {"name": "guidellm", "version": "1"}}))
-    params = {**PARAMS, "state": "foreseen", "profile": "tiny-a", "records_dir": str(tmp_path)}
+    mine = essence(record(data={**data(), "generator": {"name": "guidellm", "version": "1"}}))
+    params = {**PARAMS, "state": "foreseen", "profile": "tiny-a", "shapes": SHORT, "baselines": [mine]}
     params |= {"config_dir": str(tmp_path), "targets": ["frontdoor"]}
-    params["shapes"] = [{"name": "short-128", "prompt_tokens": 119, "output_tokens": 128, "rounds": 1}]
     if admitted is not None:
         frontdoor = {"max_active_generations": admitted, "queue_timeout_s": 0}
         place = Path(str(layout_of(params).profile_json("tiny-a")))
         place.parent.mkdir(parents=True)
         place.write_text(json.dumps({"name": "tiny-a", "engine": {}, "frontdoor": frontdoor}))
     found = job.BenchmarkJob(params).answer(check_mode=False)
-    assert [line.split()[1] for line in found["summary"]] == lines
+    names = ", ".join(f"short-128 {count} frontdoor cold" for count in missing)
+    assert (found["comparable"], names in found["summary"][0]) == (not missing, True)
 
 
 def unit(params: dict[str, Any], systemd: Systemd, how: str = "success") -> dict[str, Any]:

@@ -32,7 +32,8 @@ def test_a_host_is_described_by_what_figures_depend_on(tmp_path):
         (sensors / name).write_text(f"{text}\n")
     found = look(proc, sysfs, launch_latency_us=11.5)
     assert found == {
-        "class": "2 x B70, AMD Ryzen Threadripper PRO 5955WX 16-Cores, 32 threads, 126 GiB",
+        "class": "1 x B70 (xe, GuC ?, 210 W) + 1 x B70 (xe, GuC ?, ? W), AMD Ryzen Threadripper PRO 5955WX 16-Cores, "
+        "32 threads, 126 GiB, kernel 7.0.0-38-generic",
         "machine": machine(),
         "cpu": "AMD Ryzen Threadripper PRO 5955WX 16-Cores",
         "cores": 32,
@@ -50,7 +51,7 @@ def test_a_host_is_described_by_what_figures_depend_on(tmp_path):
 
 def test_what_a_host_does_not_show_is_said_and_fails_nothing(tmp_path):
     found = look(tmp_path, tmp_path)
-    assert found["class"] == "no cards, unknown processor, 0 threads, 0 GiB"
+    assert found["class"] == "no cards, unknown processor, 0 threads, 0 GiB, kernel ?"
     contracts.check("record", json.dumps(record(host={"name": "a", **found})))
 
 

@@ -168,11 +168,19 @@ def test_many_places_are_folded(tmp_path: Path) -> None:
     assert page.count("<summary>Figures and records</summary>") == 7
 
 
-def test_hosts_of_two_classes_are_not_compared(tmp_path: Path) -> None:
-    smaller = {**HOST, "class": "1 x B70"}
+def test_a_kernel_of_another_class_is_compared_with_the_one_before(tmp_path: Path) -> None:
+    older = {**HOST, "class": "of another kernel", "kernel": "6.17.0"}
+    hosts = {"b70-01": [benchmark("2026-11-22", 1.0), benchmark("2026-11-02", 0.5, host=older)]}
+    page = look(written(tmp_path, hosts))
+    assert "kernel: 6.17.0 → 7.0.0-38-generic" in page
+    assert "+100" in page
+
+
+def test_two_machines_are_not_compared(tmp_path: Path) -> None:
+    smaller = {**HOST, "class": "1 x B70", "cards": HOST["cards"][:1]}
     hosts = {"b70-01": [benchmark("2026-11-22", 1.0), benchmark("2026-11-02", 0.5, host=smaller)]}
     page = look(written(tmp_path, hosts))
-    assert "not compared between classes of hosts" in page
+    assert "not compared between different machines" in page
     assert "host class: 1 x B70 → 4 x B70" in page
     assert "+100" not in page
     assert 'class="old"' not in page

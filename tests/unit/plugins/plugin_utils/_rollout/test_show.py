@@ -89,16 +89,7 @@ def test_the_figures_of_the_gate_are_shown_with_its_verdict():
 
 def test_no_limit_is_named_that_nothing_was_held_to():
     found = benchmark()
-    expected = {**found["data"]["comparison"]["rows"][0], "recorded": 80.0, "ratio": 0.95}
-    found["data"] = {
-        "comparison": {**found["data"]["comparison"], "with": None, "rows": []},
-        "expectations": [expected],
-    }
-    assert measured_of(GOOD, {"record": found}).figures == (
-        "gate: r1: at least 0.9 of the throughput",
-        "s c1 frontdoor cold: wall_tok_s 40, 0.95 of 80 in the catalogue",
-    )
-    found["data"]["expectations"] = []
+    found["data"]["comparison"] |= {"with": None, "rows": []}
     assert measured_of(GOOD, {"record": found}).figures == ("gate: r1: compared with nothing",)
 
 
