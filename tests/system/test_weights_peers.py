@@ -210,7 +210,7 @@ def test_a_transfer_that_is_ended_and_a_host_that_vanishes_cost_nothing_but_time
         for host in hosts[:2]:
             host.check_output("systemctl kill -s KILL b70-weights-serve.service")
         assert begun.wait(600) == 0, log.read_text()
-    assert "peers4 | big: the download was ended: somebody ended it, or the host restarted" in log.read_text()
+    assert "peers4 | big: the download broke off: its process was killed, or the host restarted" in log.read_text()
     assert sums([taker]) == {digest(model)}
     assert hub.asked == []
 
