@@ -46,6 +46,8 @@ UBUNTU = (
     'PRETTY_NAME="Ubuntu 24.04.3 LTS"\nNAME="Ubuntu"\nVERSION_ID="24.04"\n'
     "VERSION_CODENAME=noble\nID=ubuntu\nID_LIKE=debian\n"
 )
+# The driver mirrors there what an engine holds of several cards, and what has no room for it is refused.
+MEMORY_KIB = 256 * 2**20
 TASK = re.compile(r"^(?:TASK|RUNNING HANDLER) \[(?:[\w.]+\.)?(\w+) : ", re.MULTILINE)
 
 
@@ -102,12 +104,15 @@ def lab_hosts() -> Iterator[dict[str, dict[str, Any]]]:
 
 @pytest.fixture(scope="session")
 def reached(lab_hosts: dict[str, dict[str, Any]]) -> dict[str, Host]:
-    """Connections to them, as hosts of Ubuntu 24.04 with caches of their own."""
+    """Connections to them, as hosts of Ubuntu 24.04 with caches of their own, and with the memory for their cards."""
     found = {name: reach(variables) for name, variables in lab_hosts.items()}
     for name, host in found.items():
         host.check_output("rm /etc/os-release && printf %%s %s > /etc/os-release", UBUNTU)
         if name != MIRROR:
             host.check_output("umount /var/cache/b70 && rmdir /var/cache/b70")
+            memory = f"s/^(MemTotal|MemFree|MemAvailable):.*/\\1: {MEMORY_KIB} kB/"
+            host.check_output(f"sed -E '{memory}' /proc/meminfo > /run/b70-lab.meminfo")
+            host.check_output("mount --bind /run/b70-lab.meminfo /proc/meminfo")
     return found
 
 
