@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from probes import cancel_ms, start_s
+from probes import cancel_ms, health_ms, start_s
 from report import GOALS, Round, Verdict, as_markdown, as_svg, as_text, judge
 from rig import CHAT, PACKAGE, ROOT, SLOTS, Rig, Scenario, checked_out, compile_generator, have_nginx, install
 
@@ -51,6 +51,7 @@ SCENARIOS = {
     "stream 368": streams(368),
     "plain": Scenario((f"load:8:0:200:{CHAT}?plain=600",)),
     "body 1 MB": Scenario((f"load:4:0:1000000:{CHAT}?plain=600",)),
+    "body 8 MB": Scenario((f"load:4:0:8000000:{CHAT}?plain=600",)),
     "flood": Scenario((_HELD, f"load:64:100:200:{CHAT}?plain=600"), limited=True),
 }
 
@@ -210,6 +211,11 @@ def main(argv: list[str] | None = None) -> int:
                     cancelled = cancel_ms(rig, version)
                     process[name] = {f"cancel_{moment}_ms": value for moment, value in cancelled.items()}
                     process[name]["start_s"] = start_s(rig, version)
+                if any(one.startswith("body") for one in names):
+                    for size in (8, 64):
+                        waits = health_ms(rig, version, size)
+                        print(f"{name}: /health in ms, bodies of {size} MB: {waits}", file=sys.stderr)
+                        process[name][f"health_{size}_ms"] = max(waits.values())
                 rig.add_frontdoor(name, version)
             rounds = measure(rig, options, names, targets)
     for name, figures_of in process.items():

@@ -283,6 +283,17 @@ class Rig:
         ):
             yield process
 
+    @contextlib.contextmanager
+    def beside_the_proxy(self) -> Iterator[None]:
+        """Run this thread, and those that it starts, on the core that the proxy is not on."""
+        where = os.sched_getaffinity(0)
+        if self._other_core is not None:
+            os.sched_setaffinity(0, {self._other_core})
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, where)
+
     def _before_proxy(self) -> list[str]:
         return prefix(self._proxy_core, self._priority)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import ssl
 from pathlib import Path
 
@@ -63,3 +64,23 @@ async def test_one_connection_carries_bodies_of_all_sizes(
             client.send((b"%x\r\n%b\r\n" % (size, body) if size else b"") + b"0\r\n\r\n")
             assert (await client.answer()).json == digest, size
         client.leave()
+
+
+@on_uvloop
+async def test_others_have_their_turn_while_a_body_comes_in(tmp_path: Path) -> None:
+    """The loop would read 8 MB of one connection before it turns to the next one."""
+    async with bench(tmp_path) as run:
+        loop, held, client = asyncio.get_running_loop(), [0], await run.client()
+
+        def note() -> None:
+            held.append(run.app.memory.held)
+            if len(held) < 100_000:
+                loop.call_soon(note)
+
+        body = b'{"prompt":"%b"}' % (b"x" * 30_000_000)
+        head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (COMPLETIONS.encode(), len(body))
+        client.send(head + body)
+        note()
+        assert (await client.answer()).status == 200
+        assert max(after - before for before, after in itertools.pairwise(held)) < 2_000_000
+        held.extend([0] * 100_000)

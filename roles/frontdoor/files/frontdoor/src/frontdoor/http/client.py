@@ -29,6 +29,8 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # bytes of following requests that are kept while one is being answered
 _MAX_AHEAD = 256 * 1024
 _WRITE_HIGH = 256 * 1024
+# after so many bytes of a body, as a power of two, others have their turn: libuv reads up to 8 MB in one
+_TURN_BITS = 20
 # after a refusal with the upload still under way: how long and how much is read and thrown away
 _LINGER_S = 5.0
 _LINGER_BYTES = 256 * 1024 * 1024
@@ -303,12 +305,20 @@ class ClientConnection(asyncio.Protocol):
         body, head = self._body, self._head
         assert body is not None
         assert head is not None
+        turn = len(body.content) >> _TURN_BITS
         refusal = body.feed(data)
         self.deadline = body.deadline(self._time())
         if refusal is not None:
             self.reject(refusal, head)
         elif body.complete:
             self._body_complete(body, head)
+        elif len(body.content) >> _TURN_BITS != turn:
+            self._set_reading(False)
+            self.server.loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self._stage == BODY:
+            self._set_reading(True)
 
     def _body_complete(self, body: BodyReader, head: RequestHead) -> None:
         self._buffer = body.rest
