@@ -167,7 +167,7 @@ class Watched:
     def write_targets(self, **more: Mapping[str, Any]) -> None:
         """Write the files of Prometheus, for these hosts and more of them."""
         balancers = {"lb": {"ansible_host": "127.0.0.1", "load_balancer_port": self.ports["good"]}}
-        for path, document in prometheus.files(self.settings, {**self.told, **more}, balancers).items():
+        for path, document in prometheus.files(self.settings, {**self.told, **more}, balancers, {}).items():
             file = self.folder / path
             file.parent.mkdir(exist_ok=True)
             new = file.with_name(f".{file.name}.new")
@@ -333,6 +333,9 @@ async def watched(folder: Path, programs: Path, *, at_once: bool = True) -> Asyn
         # Debian's finds its templates only where its package is installed.
         alertmanager="",
         blackbox=f"127.0.0.1:{ports['blackbox']}",
+        prometheus=f"127.0.0.1:{ports['prometheus']}",
+        name="mon",
+        site="lab",
     )
     found = Watched(folder, programs, engine, ports, tls[0], told, settings)
     source = str(FRONTDOOR / "src")
@@ -359,7 +362,8 @@ async def watched(folder: Path, programs: Path, *, at_once: bool = True) -> Asyn
 
         async def all_up() -> bool:
             rows = await found.value("up == 1")
-            return len(rows) == 2 * len(HOSTS) + len(HOSTS) + 2
+            # two frontdoors with their engines and nodes, the node of the load balancer, two probes, and what watches
+            return len(rows) == 3 * len(HOSTS) + 1 + 2 + 2
 
         await found.until(all_up, "not all targets are up")
         yield found

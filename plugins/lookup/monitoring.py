@@ -27,6 +27,14 @@ options:
     description: For V(alertmanager), a receiver as Alertmanager documents it, without its name.
     type: dict
     default: {}
+  tomorrow:
+    description: For V(alertmanager), the receiver of warnings; without one, O(receiver) gets them.
+    type: dict
+    default: {}
+  watchdog:
+    description: For V(alertmanager), the receiver of the alert that always fires.
+    type: dict
+    default: {}
   group:
     description: The group of the hosts.
     type: str
@@ -39,6 +47,10 @@ options:
     description: The group of the hosts with Prometheus.
     type: str
     default: b70_monitoring
+  control:
+    description: The group of the control hosts.
+    type: str
+    default: b70_control
 seealso:
   - plugin: arcpro.b70.load_balancer
     plugin_type: lookup
@@ -85,14 +97,19 @@ class LookupModule(FleetLookup):
     def renderers(self) -> dict[str, Callable[[], Any]]:
         return {
             "prometheus": self._prometheus,
-            "alertmanager": lambda: text_of(alertmanager.configuration(plain(self.get_option("receiver")))),
+            "alertmanager": self._alertmanager,
             "addresses": self._addresses,
         }
 
     def _prometheus(self) -> dict[str, str]:
         settings = prometheus.settings_of(plain(self.get_option("settings")))
-        documents = prometheus.files(settings, self.told("group"), self.told("balancers"))
+        others = {**self.told("control"), **self.told("servers")}
+        documents = prometheus.files(settings, self.told("group"), self.told("balancers"), others)
         return {path: text_of(document) for path, document in documents.items()}
+
+    def _alertmanager(self) -> str:
+        given = (plain(self.get_option(name)) for name in ("receiver", "tomorrow", "watchdog"))
+        return text_of(alertmanager.configuration(*given))
 
     def _addresses(self) -> list[str]:
         servers = self.told("servers").items()

@@ -18,6 +18,7 @@ from .._load_balancer.fleet import FleetFault, address_of, authority
 
 # The alert rules and the dashboards use these names.
 FRONTDOOR, ENGINE, NODE, PROBE, BALANCER = "b70-frontdoor", "b70-engine", "b70-node", "b70-probe", "b70-load-balancer"
+OWN = "b70-monitoring"
 _TCP, _TLS = "b70_tcp", "b70_tls"
 
 Hosts = Mapping[str, Mapping[str, Any]]
@@ -29,7 +30,8 @@ class Settings:
     """The role's variables.
 
     directory: of these files on the host. key_file: empty without an API key; ca_file: empty for the system's.
-    interval_s: between two scrapes. Addresses are HOST:PORT, empty if there is no such service.
+    interval_s: between two scrapes. Addresses are HOST:PORT, empty if there is no such service. name: of this
+    monitoring host. site: of the hosts that name none of their own; two sites may have hosts of one name.
     """
 
     directory: str
@@ -40,6 +42,9 @@ class Settings:
     node_port: int
     alertmanager: str
     blackbox: str
+    prometheus: str
+    name: str
+    site: str
 
 
 def settings_of(given: Mapping[str, Any]) -> Settings:
@@ -53,6 +58,9 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
         node_port=int(given["node_port"]),
         alertmanager=str(given["alertmanager"]),
         blackbox=str(given["blackbox"]),
+        prometheus=str(given["prometheus"]),
+        name=str(given["name"]),
+        site=str(given["site"]),
     )
 
 
@@ -80,10 +88,21 @@ def frontdoor_targets(hosts: Hosts) -> Targets:
 
 
 def node_targets(hosts: Hosts, port: int) -> Targets:
-    """Return the node_exporters of the same hosts."""
+    """Return the node_exporters of all machines that the service depends on."""
     return [
         _target(name, authority(str(told.get("monitoring_address") or told.get("ansible_host") or name), port))
         for name, told in hosts.items()
+    ]
+
+
+def _with_sites(targets: Targets, hosts: Hosts, site: str) -> Targets:
+    """Give each target the site of its host."""
+    return [
+        {
+            **one,
+            "labels": {**one["labels"], "site": str(hosts[one["labels"]["instance"]].get("monitoring_site") or site)},
+        }
+        for one in targets
     ]
 
 
@@ -140,6 +159,22 @@ def _job(settings: Settings, name: str, file: str, **more: Any) -> dict[str, Any
     return {"job_name": name, **more, "file_sd_configs": [{"files": files, "refresh_interval": "1m"}]}
 
 
+def _own_job(settings: Settings) -> dict[str, Any]:
+    """Return the scrape of the services that watch."""
+    services = {
+        "prometheus": settings.prometheus,
+        "alertmanager": settings.alertmanager,
+        "blackbox": settings.blackbox,
+    }
+    labels = {"instance": settings.name, "site": settings.site}
+    targets = [
+        {"targets": [address], "labels": {**labels, "service": service}}
+        for service, address in services.items()
+        if address
+    ]
+    return {"job_name": OWN, "static_configs": targets}
+
+
 def scrape_configs(settings: Settings) -> list[dict[str, Any]]:
     """Return the scrapes. The lists of targets say of what."""
     door: dict[str, Any] = {}
@@ -156,6 +191,7 @@ def scrape_configs(settings: Settings) -> list[dict[str, Any]]:
         _job(settings, ENGINE, "frontdoor", metrics_path="/engine/metrics", params={"replica": ["all"]}, **door),
         _job(settings, NODE, "node"),
         _job(settings, BALANCER, "load_balancer"),
+        _own_job(settings),
     ]
     if settings.blackbox:
         jobs.append(_job(settings, PROBE, "probe", metrics_path="/probe", relabel_configs=through_blackbox))
@@ -166,7 +202,11 @@ def configuration(settings: Settings) -> dict[str, Any]:
     """Return prometheus.yml."""
     interval = f"{settings.interval_s}s"
     config: dict[str, Any] = {
-        "global": {"scrape_interval": interval, "evaluation_interval": interval},
+        "global": {
+            "scrape_interval": interval,
+            "evaluation_interval": interval,
+            "external_labels": {"site": settings.site},
+        },
         "rule_files": [f"{settings.directory}/rules/b70.yml", *settings.rule_files],
     }
     if settings.alertmanager:
@@ -188,16 +228,23 @@ def blackbox() -> dict[str, Any]:
     }
 
 
-def files(settings: Settings, hosts: Hosts, balancers: Hosts) -> dict[str, Any]:
-    """Return all files by their path below the directory, as data; raise FleetFault if hosts or a key are missing."""
+def files(settings: Settings, hosts: Hosts, balancers: Hosts, others: Hosts) -> dict[str, Any]:
+    """Return all files by their path below the directory, as data; raise FleetFault if hosts or a key are missing.
+
+    :param others: the monitoring and control hosts.
+    """
     if not hosts:
         raise FleetFault("there is no host to monitor; put the frontdoors into the group b70_hosts")
     check_keys(hosts, settings.key_file)
+    machines = {**others, **balancers, **hosts}
+    targets = {
+        "frontdoor": frontdoor_targets(hosts),
+        "node": node_targets(machines, settings.node_port),
+        "probe": probe_targets(hosts, balancers),
+        "load_balancer": balancer_targets(balancers),
+    }
     return {
-        "targets/frontdoor.yml": frontdoor_targets(hosts),
-        "targets/node.yml": node_targets(hosts, settings.node_port),
-        "targets/probe.yml": probe_targets(hosts, balancers),
-        "targets/load_balancer.yml": balancer_targets(balancers),
+        **{f"targets/{name}.yml": _with_sites(found, machines, settings.site) for name, found in targets.items()},
         "blackbox.yml": blackbox(),
         "prometheus.yml": configuration(settings),
     }

@@ -24,11 +24,16 @@ GIVEN: dict[str, Any] = {
     "node_port": "9100",
     "alertmanager": "127.0.0.1:9093",
     "blackbox": "127.0.0.1:9115",
+    "prometheus": "127.0.0.1:9090",
+    "name": "mon",
+    "site": "north",
 }
 
 
-def files(hosts: dict[str, Any], balancers: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    return prometheus.files(prometheus.settings_of({**GIVEN, **changes}), hosts, balancers or {})
+def files(
+    hosts: dict[str, Any], balancers: dict[str, Any] | None = None, others: dict[str, Any] | None = None, **changes: Any
+) -> dict[str, Any]:
+    return prometheus.files(prometheus.settings_of({**GIVEN, **changes}), hosts, balancers or {}, others or {})
 
 
 def target(file: list[dict[str, Any]]) -> tuple[str, dict[str, str]]:
@@ -68,12 +73,37 @@ def job(found: dict[str, Any], name: str) -> dict[str, Any]:
 )
 def test_a_frontdoor_is_asked_where_it_listens(told: dict[str, Any], address: str, scheme: str) -> None:
     found = files({"h1": told})
-    assert target(found["targets/frontdoor.yml"]) == (address, {"instance": "h1", "__scheme__": scheme})
+    assert target(found["targets/frontdoor.yml"]) == (
+        address,
+        {"instance": "h1", "__scheme__": scheme, "site": "north"},
+    )
 
 
 def test_node_exporters_are_asked_at_the_hosts_addresses() -> None:
     told = {"ansible_host": "192.0.2.1", "frontdoor_bind_host": "198.51.100.1"}
-    assert target(files({"h1": told}, node_port=9200)["targets/node.yml"]) == ("192.0.2.1:9200", {"instance": "h1"})
+    address, labels = target(files({"h1": told}, node_port=9200)["targets/node.yml"])
+    assert (address, labels) == ("192.0.2.1:9200", {"instance": "h1", "site": "north"})
+
+
+def test_the_machines_around_the_hosts_have_node_exporters_too_and_none_twice() -> None:
+    found = files({"h1": {}}, {"lb": {}}, {"mon": {}, "ctl": {}, "h1": {}})["targets/node.yml"]
+    assert sorted(one["labels"]["instance"] for one in found) == ["ctl", "h1", "lb", "mon"]
+
+
+def test_all_that_is_read_has_a_site_and_a_host_may_have_its_own() -> None:
+    hosts = {"h1": {"monitoring_site": "south", "frontdoor_tls_certificate": "/c"}, "h2": {}}
+    found = files(hosts, {"lb": {"load_balancer_metrics_host": "0.0.0.0"}})
+    targets = [one for path, file in found.items() if path.startswith("targets/") for one in file]
+    assert {(one["labels"]["instance"], one["labels"]["site"]) for one in targets} == {
+        ("h1", "south"),
+        ("h2", "north"),
+        ("lb", "north"),
+    }
+    assert found["prometheus.yml"]["global"]["external_labels"] == {"site": "north"}
+    own = job(found, prometheus.OWN)["static_configs"]
+    assert {(one["labels"]["service"], one["labels"]["instance"], one["labels"]["site"]) for one in own} == {
+        (service, "mon", "north") for service in ("prometheus", "alertmanager", "blackbox")
+    }
 
 
 def test_only_what_has_a_certificate_is_asked_for_it_and_each_load_balancer_for_a_connection() -> None:
@@ -155,14 +185,33 @@ def test_alertmanager_tells_the_receiver_and_is_quiet_without_one() -> None:
 
 def test_a_host_in_maintenance_is_silent_and_nobody_is_told_of_that() -> None:
     config = alertmanager.configuration({})
-    (silent,) = config["route"]["routes"]
+    silent = config["route"]["routes"][0]
     assert silent == {"receiver": config["receivers"][1]["name"], "matchers": ["alertname=B70HostInMaintenance"]}
     assert list(config["receivers"][1]) == ["name"]
     assert {
         "source_matchers": ["alertname=B70HostInMaintenance"],
         "target_matchers": ["alertname!=B70HostInMaintenance"],
-        "equal": ["instance"],
+        "equal": ["site", "instance"],
     } in config["inhibit_rules"]
+
+
+def test_warnings_wait_for_tomorrow_and_a_dead_mans_switch_hears_every_minute() -> None:
+    now, tomorrow, dead_man = ({"webhook_configs": [{"url": f"https://{name}"}]} for name in ("now", "later", "switch"))
+    config = alertmanager.configuration(now, tomorrow, dead_man)
+    names = {one["name"]: one for one in config["receivers"]}
+    _nobody, always, later = config["route"]["routes"]
+    assert (always["matchers"], always["repeat_interval"]) == (["alertname=Watchdog"], "1m")
+    assert names[always["receiver"]]["webhook_configs"] == dead_man["webhook_configs"]
+    assert later["matchers"] == ["severity=warning"]
+    assert names[later["receiver"]]["webhook_configs"] == tomorrow["webhook_configs"]
+    _nobody, always, later = alertmanager.configuration(now)["route"]["routes"]
+    assert (always["receiver"], later["receiver"]) == ("nobody", config["route"]["receiver"])
+
+
+def test_hosts_of_one_name_at_two_sites_silence_nothing_of_each_other() -> None:
+    config = alertmanager.configuration({})
+    assert all("site" in rule["equal"] for rule in config["inhibit_rules"])
+    assert config["route"]["group_by"] == ["site", "alertname"]
 
 
 def test_a_name_that_cannot_be_resolved_says_which_variable_to_set() -> None:
