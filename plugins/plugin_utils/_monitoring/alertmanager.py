@@ -11,6 +11,12 @@ from typing import Any
 _NOW, _TOMORROW, _DEAD_MAN, _NOBODY = "b70", "b70-tomorrow", "b70-watchdog", "nobody"
 # An alert for other alerts: nobody is told of it, and it silences what concerns a host in maintenance.
 _MAINTENANCE = "B70HostInMaintenance"
+# Another one, for the hosts of a play. What fails in such work is told; what it causes is not.
+_WORK = "B70HostInWork"
+_OF_WORK = (
+    "B70FrontdoorGone|B70FrontdoorRestarts|B70NodeExporterGone|B70EngineMetricsGone|B70CardMetricsOld|B70WatchdogSilent"
+    "|B70SlotNotReady|B70SlotClosed|B70SlotDegraded|B70SwitchTakesLong|B70HostDiffers|B70DrainLasts"
+)
 # The alert that always fires. Whoever misses it knows that nothing here watches any more.
 _ALWAYS = "Watchdog"
 # A frontdoor that is gone reports nothing. A slot that failed is closed, and one message says why it failed.
@@ -58,7 +64,7 @@ def configuration(
             "group_interval": "5m",
             "repeat_interval": "12h",
             "routes": [
-                {"receiver": _NOBODY, "matchers": [f"alertname={_MAINTENANCE}"]},
+                {"receiver": _NOBODY, "matchers": [f'alertname=~"{_MAINTENANCE}|{_WORK}"']},
                 {"receiver": _DEAD_MAN if watchdog else _NOBODY, "matchers": [f"alertname={_ALWAYS}"], **always},
                 {"receiver": _TOMORROW if tomorrow else _NOW, "matchers": ["severity=warning"], **later},
             ],
@@ -70,6 +76,7 @@ def configuration(
             ),
             _inhibited("severity=critical", "severity=warning", "alertname", "instance", "slot"),
             _inhibited(f"alertname={_MAINTENANCE}", f"alertname!={_MAINTENANCE}", "instance"),
+            _inhibited(f"alertname={_WORK}", f'alertname=~"{_OF_WORK}"', "instance"),
         ],
         "receivers": receivers,
     }

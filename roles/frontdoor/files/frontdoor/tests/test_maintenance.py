@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kit import bench, on_loop
 
-from frontdoor.slot.maintenance import Maintenance
+from frontdoor.slot.maintenance import Lease, Maintenance
 
 SINCE = "2026-06-07T09:08:44Z"
 RECORD = json.dumps({"schema": 1, "since": SINCE, "who": "ann", "reason": "a fan"})
@@ -31,6 +31,28 @@ def test_a_record_holds_also_if_it_cannot_be_read(tmp_path: Path, record: str, s
     file.mkdir()
     assert maintenance.since() == "an unknown time"
     assert Maintenance("").since() == ""
+
+
+def test_a_lease_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "fleet-lease.json"
+    lease = Lease(str(file))
+    assert lease.until() == ""
+    file.write_text(json.dumps({"run": "1", "owner": "ann", "what": "a rollout", "since": SINCE, "until": SINCE}))
+    assert lease.until() == SINCE
+    file.write_text("{torn")
+    assert lease.until() == ""
+
+
+@on_loop
+async def test_the_lease_of_a_play_is_told_and_turns_nobody_away(tmp_path: Path) -> None:
+    file = tmp_path / "fleet-lease.json"
+    async with bench(tmp_path, slot={"lease_file": str(file)}) as run:
+        client = await run.client()
+        assert b"b70_frontdoor_lease_until_timestamp_seconds 0\n" in (await client.ask("GET", "/metrics")).body
+        file.write_text(json.dumps({"until": SINCE}))
+        assert (await client.ask("GET", "/ready")).status == 200
+        assert (await client.ask("GET", "/status")).json["lease_until"] == SINCE
+        assert b"b70_frontdoor_lease_until_timestamp_seconds 17808233" in (await client.ask("GET", "/metrics")).body
 
 
 @on_loop

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -186,13 +187,25 @@ def test_alertmanager_tells_the_receiver_and_is_quiet_without_one() -> None:
 def test_a_host_in_maintenance_is_silent_and_nobody_is_told_of_that() -> None:
     config = alertmanager.configuration({})
     silent = config["route"]["routes"][0]
-    assert silent == {"receiver": config["receivers"][1]["name"], "matchers": ["alertname=B70HostInMaintenance"]}
+    assert silent == {
+        "receiver": config["receivers"][1]["name"],
+        "matchers": ['alertname=~"B70HostInMaintenance|B70HostInWork"'],
+    }
     assert list(config["receivers"][1]) == ["name"]
     assert {
         "source_matchers": ["alertname=B70HostInMaintenance"],
         "target_matchers": ["alertname!=B70HostInMaintenance"],
         "equal": ["site", "instance"],
     } in config["inhibit_rules"]
+
+
+def test_the_work_of_a_play_silences_what_it_causes_and_not_what_fails_in_it() -> None:
+    rules = alertmanager.configuration({})["inhibit_rules"]
+    (work,) = [rule for rule in rules if rule["source_matchers"] == ["alertname=B70HostInWork"]]
+    assert work["equal"] == ["site", "instance"]
+    (silenced,) = work["target_matchers"]
+    assert {"B70FrontdoorGone", "B70NodeExporterGone"} <= set(re.findall(r"B70\w+", silenced))
+    assert not re.search("Failed|Quarantined|Wedged|CardWithoutDriver|Fault|Watchdog\\b", silenced)
 
 
 def test_warnings_wait_for_tomorrow_and_a_dead_mans_switch_hears_every_minute() -> None:

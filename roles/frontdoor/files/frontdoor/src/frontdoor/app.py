@@ -36,7 +36,7 @@ from frontdoor.slot.current import STOPPING, Slot
 from frontdoor.slot.engine_metrics import EngineMetrics
 from frontdoor.slot.journal import History
 from frontdoor.slot.liveness import Liveness
-from frontdoor.slot.maintenance import Maintenance
+from frontdoor.slot.maintenance import Lease, Maintenance
 from frontdoor.slot.quarantine import Quarantine
 from frontdoor.slot.records import Records
 from frontdoor.slot.state import SlotState
@@ -119,6 +119,7 @@ class App:
             records=records,
             quarantine=Quarantine(config.slot.quarantine_file),
             maintenance=Maintenance(config.slot.maintenance_file),
+            lease=Lease(config.slot.lease_file),
             keys_error=lambda: self.keys_error,
         )
         self._admin = Admin(

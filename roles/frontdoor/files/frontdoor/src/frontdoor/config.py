@@ -52,9 +52,10 @@ class Slot(NamedTuple):
     """The slot's state file; an empty path means there is none and the fallbacks below always apply.
 
     `journal_file` is where the last switches are read from, `records_file` where it stands what was recorded of the
-    profiles, `quarantine_file` where the slot puts the host into quarantine, `maintenance_file` where a person takes it
-    out of its fleet; empty means that none are known. Of these three, those of the first slot count. `profiles_dir`
-    has the resolved profiles, as a load takes them, and `estimates_file` what they hold of their cards.
+    profiles, `quarantine_file` where the slot puts the host into quarantine, `maintenance_file` where a person takes
+    it out of its fleet, `lease_file` where a play says that it works on the host; empty means that none are known. Of
+    these, those of the first slot count. `profiles_dir` has the resolved profiles, as a load takes them, and
+    `estimates_file` what they hold of their cards.
     """
 
     name: str = "main"
@@ -67,6 +68,7 @@ class Slot(NamedTuple):
     records_file: str = ""
     quarantine_file: str = ""
     maintenance_file: str = ""
+    lease_file: str = ""
 
 
 class Backend(NamedTuple):

@@ -209,6 +209,7 @@ SHOWN = {
     "buffered_bytes": ("frontdoor.buffered_bytes", "Bytes of request bodies held."),
     "quarantined": ("quarantined", "Whether the host is in quarantine."),
     "maintenance_timestamp_seconds": ("maintenance", "Since when the host is in maintenance; 0: it is not."),
+    "lease_until_timestamp_seconds": ("lease_until", "Until when a play works on the host at most; 0: none does."),
     "keys_unusable": ("frontdoor.keys_error", "Whether a file of keys is wrong; its last right keys count."),
     "generation_requests_total": ("frontdoor.total_generation_requests", "Requests on paths that take permits."),
 }

@@ -26,7 +26,7 @@ from frontdoor.observability.metrics import SHOWN, render
 from frontdoor.policy.routes import CHAT_PAGE_PATHS, Kind
 from frontdoor.slot.journal import History
 from frontdoor.slot.liveness import Liveness
-from frontdoor.slot.maintenance import Maintenance
+from frontdoor.slot.maintenance import Lease, Maintenance
 from frontdoor.slot.quarantine import Quarantine
 from frontdoor.slot.records import Records, newest, status_here
 from frontdoor.slot.replicas import Replica
@@ -74,6 +74,7 @@ class LocalAnswers:
     records: Records
     quarantine: Quarantine
     maintenance: Maintenance
+    lease: Lease
     #: what is wrong with a file of keys
     keys_error: Callable[[], str]
     started_at: str = dataclasses.field(default_factory=utc_now)
@@ -174,6 +175,7 @@ class LocalAnswers:
             "reason": why_not or state.reason,
             "quarantined": self.quarantine.holds(),
             "maintenance": self.maintenance.since() or None,
+            "lease_until": self.lease.until() or None,
             "retry_after_s": retry_after_s,
             "since": state.updated_at,
             "now": utc_now(),

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether a person has taken the host out of its fleet, as the slot writes it."""
+"""Who works on the host: a person, as the slot writes it, or a play, by its lease."""
 
 from __future__ import annotations
 
@@ -11,31 +11,51 @@ from frontdoor.slot.regular import Watched
 _UNKNOWN = "an unknown time"
 
 
-class Maintenance:
-    """Reads the record if it changed, and only on request. Without a path nothing is known."""
+class _Moment:
+    """Reads a time in a record if that changed, and only on request. Without a path nothing is known."""
 
-    def __init__(self, path: str) -> None:
-        self._file = Watched(path)
-        self._since = ""
+    def __init__(self, path: str, key: str, unreadable: str) -> None:
+        self._file, self._key, self._unreadable = Watched(path), key, unreadable
+        self._told = ""
 
-    def since(self) -> str:
-        """Since when it lasts; empty if it does not. A record that cannot be read counts, as in the slot."""
+    def read(self) -> str:
         if not self._file.path:
             return ""
         try:
             raw = self._file.read()
         except FileNotFoundError:
-            self._since = ""
+            self._told = ""
         except OSError:
-            self._since = _UNKNOWN
+            self._told = self._unreadable
         else:
             if raw is not None:
-                self._since = _time(raw)
-        return self._since
+                self._told = self._time(raw)
+        return self._told
+
+    def _time(self, raw: bytes) -> str:
+        try:
+            return str(orjson.loads(raw)[self._key])
+        except (orjson.JSONDecodeError, LookupError, TypeError):
+            return self._unreadable
 
 
-def _time(raw: bytes) -> str:
-    try:
-        return str(orjson.loads(raw)["since"])
-    except (orjson.JSONDecodeError, LookupError, TypeError):
-        return _UNKNOWN
+class Maintenance:
+    """The record of a person's work."""
+
+    def __init__(self, path: str) -> None:
+        self._moment = _Moment(path, "since", _UNKNOWN)
+
+    def since(self) -> str:
+        """Since when it lasts; empty if it does not. A record that cannot be read counts, as in the slot."""
+        return self._moment.read()
+
+
+class Lease:
+    """The lease of a play."""
+
+    def __init__(self, path: str) -> None:
+        self._moment = _Moment(path, "until", "")
+
+    def until(self) -> str:
+        """Until when it lasts at most; empty if there is none. One that cannot be read is none, as for plays."""
+        return self._moment.read()
