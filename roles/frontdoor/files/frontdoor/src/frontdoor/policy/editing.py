@@ -83,8 +83,7 @@ class PathRules:
         if isinstance(content, Refusal):
             # where nothing is forbidden the engine says what is wrong with it
             harmless = content is NOT_AN_OBJECT or (content is BROKEN and not self._looks)
-            passes = not self._strict if harmless else not (self._looks or self._edits)
-            return body if passes else content
+            return body if harmless and not self._strict else content
         if self._looks and (found := unwanted(content, self._taken, no_fetching=self._no_fetching)):
             return self._unwanted_media(*found)
         given = content
