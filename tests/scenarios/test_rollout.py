@@ -117,8 +117,10 @@ def test_a_sound_fleet_is_rolled_out_and_then_only_looked_at(play: Play) -> None
         (3, "sim-a"),
         (3, "sim-a"),
     ]
-    # The same fingerprint and the same questions, so the same answers.
-    answers = [member["result"]["answers"] for member in record["members"]]
+    # The same fingerprint and the same questions, so the same answers. What is asked at once is no question of its own:
+    # the answer that came last stands for it, which is another one on a busy machine, and hosts are not compared by it.
+    asked = [member["result"]["answers"] for member in record["members"]]
+    answers = [[answer for answer in found if answer["request"]] for found in asked]
     assert len(answers[0]) >= 4
     assert answers == answers[:1] * 4
     for kind in ("md", "html"):
