@@ -8,7 +8,7 @@ DOCUMENTATION = r"""
 name: exit_code
 type: aggregate
 short_description: End a run with the exit code that a task asks for
-version_added: 0.3.0
+version_added: 0.2.0
 author: arcpro.b70 contributors (@arcpro-b70)
 description:
   - If a task failed and its result has C(b70_exit_code), C(ansible-playbook) ends with that instead of 2. The playbook

@@ -8,7 +8,7 @@ DOCUMENTATION = r"""
 name: timing
 type: aggregate
 short_description: Say where the time of a run went
-version_added: 0.1.0
+version_added: 0.2.0
 author: arcpro.b70 contributors (@arcpro-b70)
 description:
   - At the end of a run prints its duration and the tasks that took longest, in a few lines.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: catalogue
 author: arcpro.b70 contributors (@arcpro-b70)
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Read the catalogue of profiles, stack manifests or known models
 description:
   - Reads the shipped profiles and those of your own folders and variables, resolves C(extends), validates the result

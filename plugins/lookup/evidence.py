@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: evidence
 author: arcpro.b70 contributors (@arcpro-b70)
-version_added: 0.3.0
+version_added: 0.2.0
 short_description: Read the records of all hosts on the controller
 description:
   - Reads the records of benchmarks, soaks, context searches and promotions in a folder that

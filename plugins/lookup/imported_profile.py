@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: imported_profile
 author: arcpro.b70 contributors (@arcpro-b70)
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Make a profile of a Compose file or a configuration of llama-swap
 description:
   - Returns the profile that serves the same model with the same engine, and what became of every value of the file.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: load_balancer
 author: arcpro.b70 contributors (@arcpro-b70)
-version_added: 0.3.0
+version_added: 0.2.0
 short_description: Render the configuration of a load balancer from the inventory
 description:
   - With V(haproxy), returns the configuration of HAProxy for the hosts of a group. What a host serves follows from its

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: monitoring
 author: arcpro.b70 contributors (@arcpro-b70)
-version_added: 0.4.0
+version_added: 0.2.0
 short_description: Render what Prometheus scrapes from the inventory
 description:
   - With V(prometheus), returns the files of Prometheus and of its blackbox exporter, as a mapping of paths to texts.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: source_archive
 author: arcpro.b70 contributors (@arcpro-b70)
-version_added: 0.1.0
+version_added: 0.2.0
 short_description: Pack a Python project into one archive
 description:
   - Packs C(pyproject.toml), C(README.md) and the source tree of a project into an archive that C(pip) and C(uv)

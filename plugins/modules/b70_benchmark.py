@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_benchmark
 short_description: Measure how fast a served model answers, and keep a record
-version_added: 0.3.0
+version_added: 0.2.0
 description:
   - Drives a load generator against the frontdoor and straight at the engine of a slot, for each shape and number of
     streams, and computes the figures from the generator's requests. The exact definitions are in C(docs/benchmarks.md).

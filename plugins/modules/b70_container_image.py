@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_container_image
 short_description: Pull or build the container image of a stack as a job of the host
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Each call takes one step and returns at once. M(arcpro.b70.b70_stacks) calls it until the image is there, and shows
     how far it is.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_context_search
 short_description: Search for the longest context with room for so many sequences
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Finds the largest C(max_model_len) with which the engine of a profile has room for O(sequences) sequences of full
     length, as the engine says at its start. Each trial is a start of the engine with all other settings as they are.

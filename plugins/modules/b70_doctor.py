@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_doctor
 short_description: Check a host and explain its faults
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Runs some forty checks on a host - the machine, cards, driver, stack and the served model.
   - Every finding has a stable id, a level, its evidence, its meaning and a fix.

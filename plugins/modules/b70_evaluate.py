@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_evaluate
 short_description: Benchmark a host's memory, links, collectives and matrix products, and the network between nodes
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Runs benchmarks one after the other, each with a limit, and compares what they measure with a reference.
   - Uses the vendor's tools (C(ze_peak), C(ze_peer), C(1ccl_benchmark)) where the host has them, and the torch of an

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_evidence
 short_description: Copy the records of a host to the controller
-version_added: 0.3.0
+version_added: 0.2.0
 description:
   - Copies the records of benchmarks, soaks, context searches and promotions that the controller does not have yet to
     C(HOST/KIND/ID.json) below O(dest). C(HOST) is the name in the inventory.

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_fleet_lease
 short_description: Take the lease of a host, keep it, or give it up
-version_added: 0.3.0
+version_added: 0.2.0
 description:
   - A lease says which run of a playbook owns a host. Rollouts and restarts take the leases of all their hosts first, so
     two of them never work on one host.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_fleet_status
 short_description: Compare what the hosts of a play serve
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Reads the results of M(arcpro.b70.b70_model_slot_info) for every host of the play and returns one table of all
     hosts.

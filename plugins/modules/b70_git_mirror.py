@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_git_mirror
 short_description: Mirror a repository at a pinned commit for a web server
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Fetches one commit with its history and, on request, the repositories of its submodules at their pinned commits.
   - A web server can serve the result as plain files. Each commit has its own branch.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_host_info
 short_description: Inspect a host for the roles
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Reads, in one round trip, the facts that the roles need - the system, its Arc Pro B70 cards, the installed stacks,
     the service user, missing packages, the state of directories, and files that differ from what is wanted.

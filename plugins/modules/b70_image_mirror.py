@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_image_mirror
 short_description: Mirror a container image by its digest for a web server
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Copies an image with C(skopeo) from its registry to plain files, byte for byte. Of an index it copies the image for
     this machine's architecture, and keeps the index.

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_load_balancer_member
 short_description: Drain a host on a load balancer, or take it back
-version_added: 0.3.0
+version_added: 0.2.0
 description:
   - Runs on a load balancer. Sets the state of all HAProxy servers that have the host's name, and waits.
   - A drained host gets no new requests. Its running requests continue. It stays drained when HAProxy reloads or

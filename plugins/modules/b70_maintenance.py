@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_maintenance
 short_description: Begin or end the maintenance of a host
-version_added: 0.3.0
+version_added: 0.2.0
 description:
   - V(present) takes a host out of its fleet. Its frontdoor's C(/ready) is 503, so load balancers send it no requests.
     Rollouts and scheduled restarts leave it alone, and alerts about it are silent. Whoever asks the host directly is

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_model_slot
 short_description: Serve a verified profile in a slot, or stop the slot
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Replaces the model in a slot as a transaction. It closes the frontdoor to new work and drains it, stops the old
     engine and starts the new one. The frontdoor opens again only after health, identity, a first token and the canary

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_model_slot_info
 short_description: Report what a slot serves
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Returns the served profile of a slot, whether and by which switch its engine process was verified, and the profiles
     that are rendered on the host.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_profile_check
 short_description: Check the command lines of profiles with the installed engines
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Makes the engine of each installed stack parse the command line of every rendered profile of that stack, without
     starting the engine. If the engine rejects one, fails or warns with its message, depending on O(on_refusal).

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_profile_choice
 short_description: Choose the profile of a host and the stacks that it needs
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Runs on the controller and uses the result of M(arcpro.b70.b70_host_info) and the catalogue. It does not connect to
     a host.

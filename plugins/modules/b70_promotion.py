@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_promotion
 short_description: Run the production gate on the engine that is served
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Asks the engine that is served, verified, all that a production profile must show. A gate in which every item passes
     or does not apply leaves a record with the verdict V(passed), by which the profile is production on this host.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_quarantine
 short_description: Put a host into quarantine, or end its quarantine
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - V(present) closes the frontdoor of a host that is not to be trusted although its engine has passed its canary. The
     engine keeps running for inspection. The host refuses every profile, and neither a reboot nor a restart of the

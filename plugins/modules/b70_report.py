@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_report
 short_description: Collect a redacted support bundle of a host
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Creates one archive with the host's system, cards, packages, stacks, slot, logs and all findings of the doctor.
   - Redacts secrets, names of people and home directories on the host, before anything leaves it.

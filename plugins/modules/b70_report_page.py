@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_report_page
 short_description: Write the overview page of a report
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Reads the results of M(arcpro.b70.b70_report) for every host of the play and writes one self-contained page.
   - The page lists a host without a report with the reason.

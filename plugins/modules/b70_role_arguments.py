@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_role_arguments
 short_description: Refuse invalid role variables that Ansible's own check accepts
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Ansible's check of a role's arguments accepts any text that it could convert to a mapping (C(a=1), JSON) or a list
     (C(a,b)), and leaves the text in the variable. A value from C(-e NAME=VALUE) on a command line is such a text.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_rollout
 short_description: Decide the steps of a rollout
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Makes the plan of a rollout from the predictions of all hosts, judges each wave from the results of its hosts, and
     says what follows. The playbook C(arcpro.b70.rollout) carries it out.

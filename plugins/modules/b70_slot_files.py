@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_slot_files
 short_description: Write all files of a slot in one round trip
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Renders the catalogue with the settings of a host on the controller - the resolved profile (JSON), the engine's
     environment and the systemd unit of every profile, the command C(b70ctl) with its Python package, and the unit that

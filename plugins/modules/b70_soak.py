@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_soak
 short_description: Soak the engine that is served, for hours
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Asks the canary of the engine that is served and puts load on it, in cycles until a deadline. It closes, stops and
     replaces nothing, whatever the engine answers.

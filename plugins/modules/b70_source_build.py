@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_source_build
 short_description: Build a wheel from pinned and patched sources
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Creates a clean checkout of exactly one commit, applies exactly the named patches, verifies the sources, and builds
     one wheel in a transient systemd unit. The build survives a lost connection, and the next run resumes it.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: b70_weights
 short_description: Install model weights on a host and keep them complete
-version_added: 0.1.0
+version_added: 0.2.0
 description:
   - Copies model directories from the controller to the host, or makes the host download them. Replaces directories that
     differ, and reports whether others are complete.
