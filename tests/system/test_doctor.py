@@ -31,6 +31,8 @@ SECRETS = {
     "password": "korrekt-pferd-batterie",
 }
 PERSON = "janedoe"
+# A value without quotes may have blanks: a line after its own name shows that the rest is still read.
+PLANTED = f"'password={SECRETS['password']}' 'by {PERSON} with {SECRETS['token']}' 'serve --api-key {SECRETS['key']}'"
 
 
 def findings(tmp_path: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -89,9 +91,7 @@ def broken(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
         f"cp -p /etc/environment /var/tmp/environment && echo 'HF_TOKEN={SECRETS['token']}' >> /etc/environment": (
             "mv /var/tmp/environment /etc/environment"
         ),
-        f"echo 'password={SECRETS['password']} {PERSON} {SECRETS['token']} --api-key {SECRETS['key']}' > {EVIDENCE}": (
-            f"rm -f {EVIDENCE}"
-        ),
+        f"printf '%s\\n' {PLANTED} > {EVIDENCE}": f"rm -f {EVIDENCE}",
     }
     done: list[str] = []
     try:
@@ -137,7 +137,7 @@ def test_the_report_of_that_host_holds_it_all_and_no_secret(broken: str, tmp_pat
         held = [file for file, text in texts.items() if secret in text]
         assert not held, f"{name} is in {held}"
     planted = next(text for file, text in texts.items() if file.endswith("planted.txt"))
-    assert planted == "password=<secret> <user1> <secret> --api-key <secret>\n"
+    assert planted == "password=<secret>\nby <user1> with <secret>\nserve --api-key <secret>\n"
     assert (
         "Authorization: Bearer <secret>" in texts["logs/units.txt"]
         or "Authorization: <secret>" in texts["logs/units.txt"]
