@@ -32,7 +32,7 @@ SECRETS = {
 }
 PERSON = "janedoe"
 # A value without quotes may have blanks: a line after its own name shows that the rest is still read.
-PLANTED = f"'password={SECRETS['password']}' 'by {PERSON} with {SECRETS['token']}' 'serve --api-key {SECRETS['key']}'"
+PLANTED = rf"password={SECRETS['password']}\nby {PERSON} with {SECRETS['token']}\nserve --api-key {SECRETS['key']}\n"
 
 
 def findings(tmp_path: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -91,7 +91,7 @@ def broken(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
         f"cp -p /etc/environment /var/tmp/environment && echo 'HF_TOKEN={SECRETS['token']}' >> /etc/environment": (
             "mv /var/tmp/environment /etc/environment"
         ),
-        f"printf '%s\\n' {PLANTED} > {EVIDENCE}": f"rm -f {EVIDENCE}",
+        f"printf '{PLANTED}' > {EVIDENCE}": f"rm -f {EVIDENCE}",
     }
     done: list[str] = []
     try:
