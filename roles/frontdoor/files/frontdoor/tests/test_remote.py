@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kit import Call, bench, on_loop, serving_state
 
-from frontdoor.policy.routes import GATED_PATHS, JSON_PATHS
+from frontdoor.policy.routes import GENERATION_PATHS, JSON_PATHS
 
 CHAT = "/v1/chat/completions"
 NAME, ALIAS = "gemma4-12b-it", "assistant"
@@ -27,7 +27,7 @@ def state(**request: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("path", [*GATED_PATHS, *JSON_PATHS])
+@pytest.mark.parametrize("path", [*GENERATION_PATHS, *JSON_PATHS])
 @on_loop
 async def test_only_the_model_of_the_profile_is_asked_for(tmp_path: Path, path: str) -> None:
     async with bench(tmp_path, state=state()) as run:
@@ -95,7 +95,7 @@ async def test_what_else_the_remote_serves_is_not_listed(tmp_path: Path) -> None
         assert (await client.ask("GET", "/v1/models/expensive")).status == 404
 
 
-@pytest.mark.parametrize("path", [*GATED_PATHS, "/v1/embeddings"])
+@pytest.mark.parametrize("path", [*GENERATION_PATHS, "/v1/embeddings"])
 @pytest.mark.parametrize(
     ("setting", "allowed", "status"),
     [

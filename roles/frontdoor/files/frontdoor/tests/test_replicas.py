@@ -527,13 +527,14 @@ async def test_an_open_slot_without_an_open_replica_takes_nothing(tmp_path: Path
 
 
 @on_loop
-async def test_requests_without_permits_are_spread_too(tmp_path: Path) -> None:
+async def test_requests_that_are_alike_everywhere_are_spread(tmp_path: Path) -> None:
     async with several(tmp_path, count=3, permits=1) as slot:
         hold = holds(slot)
         clients = [await slot.run.client() for _ in range(6)]
-        for client in clients:
-            client.request("POST", "/v1/embeddings", b"{}")
+        for number, client in enumerate(clients):
+            client.request("POST", "/tokenize" if number % 2 else "/v1/embeddings", b"{}")
         await until(lambda: slot.active == [2, 2, 2])
+        assert slot.run.app.first.limiter.held == [1, 1, 1]
         hold.go.set()
         assert await answers(clients) == [200] * 6
         assert [replica.passing for replica in slot.run.app.first.replicas.all] == [0, 0, 0]

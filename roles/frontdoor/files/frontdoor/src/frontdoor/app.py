@@ -310,9 +310,9 @@ class App:
         found = None if self.keys is None else self._unauthorized(client, head)
         if found is not None:
             client.refuse(found, head)
-        elif head.generates:
+        elif head.gated:
             follower = self._of_model(head, document) if self._several else self.first
-            work = self._generate(follower, client, head, document)
+            work = self._admit(follower, client, head, document)
             if not isinstance(work, Refusal):
                 return work
             client.turn_away(work, head)
@@ -331,13 +331,15 @@ class App:
             client.refuse(work, head)
         return None
 
-    def _generate(
+    def _admit(
         self, follower: Follower, client: ClientConnection, head: RequestHead, document: Document
     ) -> Work | Refusal:
-        """Ask the engine for a generation, when there are permits for it."""
+        """Ask the engine for work of its cards, when there are permits for it."""
         slot, permits = follower.slot, follower.permits
         if slot.closed is not None:
             return slot.closed
+        if slot.remote and head.route.path not in REMOTE_PATHS:
+            return errors.not_remote(head.route.label)
         if follower.limiter.full and not permits.timeout_s:
             return permits.busy(id(client))
         # a compressed body is read by no engine
@@ -350,7 +352,7 @@ class App:
             return wanted
         wish: Wish | None = None
         replicas = follower.replicas
-        if replicas.several and not head.coded:
+        if replicas.several and head.route.generates and not head.coded:
             found = follower.reader.wish(head.route.path, head.fields, document, wanted, replicas.open)
             if isinstance(found, Refusal):
                 return found

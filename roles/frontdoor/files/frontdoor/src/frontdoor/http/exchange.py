@@ -65,10 +65,10 @@ class Exchange:
         only: int = -1,
         asked: Document | None = None,
     ) -> None:
-        """`size` is what the client sent; `body` is what the engine is sent; `permits` are what a generation needs.
+        """`size` is what the client sent; `body` is what the engine is sent; `permits` are how many it needs, or 0.
 
-        `wish` says to which replica a generation should go, `only` to which one anything else has to. `asked` is the
-        body as the client sent it, to be judged anew where what is served changes as long as the request waits.
+        `wish` says to which replica a request with permits should go, `only` to which one any other has to. `asked` is
+        the body as the client sent it, to be judged anew where what is served changes as long as the request waits.
         """
         self._server = server = client.server
         self._client, self._target = client, target
@@ -272,7 +272,7 @@ class Exchange:
         self._tail = bytearray()
         self._relay = self._relay_of(response)
         self._awaits_first = response.chunked and not rest
-        if response.chunked and head.generates:
+        if response.chunked and head.gated:
             self._gaps = self._server.ledger.metrics.slots[self._target.name].gaps
         connection.receiver = self._on_body
         connection.streams = response.event_stream and not self._awaits_first
@@ -503,7 +503,7 @@ class Exchange:
                 client.address,
                 client.key_name,
                 self._head.route,
-                self._head.generates,
+                self._head.gated,
                 outcome,
                 response.status if response is not None else refusal.status if refusal is not None else 0,
                 None if refusal is None else refusal.code,

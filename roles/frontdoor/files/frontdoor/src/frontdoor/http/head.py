@@ -132,8 +132,8 @@ class RequestHead:
     origin: bytes
     #: API key that was offered
     secret: bytes
-    #: takes a permit
-    generates: bool
+    #: takes permits
+    gated: bool
     #: announces a compressed body
     coded: bool
     #: what separates the parts of a form, on the paths that take one
@@ -232,7 +232,7 @@ def request_head(raw: bytes, max_headers: int, keep_secrets: bool) -> RequestHea
         expects_continue=expect != b"" and http11 and length != 0,
         origin=named.get(b"origin", b""),
         secret=_secret(named),
-        generates=route.gated and method == b"POST",
+        gated=route.gated and method == b"POST",
         coded=not _tokens(named.get(b"content-encoding", b"")) <= {b"", b"identity"},
         boundary=boundary_of(named.get(b"content-type", b"")) if route.form else b"",
         forwarded=not _FORWARDED.isdisjoint(named),

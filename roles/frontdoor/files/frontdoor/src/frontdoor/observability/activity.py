@@ -28,7 +28,8 @@ class Entry:
     #: name of the API key
     key_name: str | None
     route: Route
-    generates: bool
+    #: needed permits
+    gated: bool
     outcome: str
     #: 0 where the client was told nothing
     status: int
@@ -93,7 +94,7 @@ class Activity:
             del self._turned_away[next(iter(self._turned_away))]
 
     def requests(self, entries: list[Entry], offset: float) -> None:
-        """Add generations that ended; `offset` is the time of day less the loop's clock."""
+        """Add requests with permits that ended; `offset` is the time of day less the loop's clock."""
         self._requests.extend((entry, offset) for entry in entries[-_REQUESTS:])
 
     def phase(self, now: float, phase: str, profile: str, reason: str) -> None:

@@ -81,7 +81,7 @@ class Ledger:
         self.settle()
 
     def turned_away(self, address: str, key_name: str | None, route: Route, code: str, status: int, slot: int) -> None:
-        """Take a generation that was refused at the door; in a flood this is all that happens to most of them."""
+        """Take a request for permits that was refused at the door; in a flood this is all that happens to most."""
         self._turned_away[route.label, code, status, key_name, slot] += 1
         self._refused_now += 1
         if self._refused_now <= _REFUSALS_LOGGED and self._events.requests:
@@ -111,13 +111,13 @@ class Ledger:
         offset = now - self._clock()
         for entry in entries:
             self._count(entry)
-        generations = [entry for entry in entries if entry.generates]
+        gated = [entry for entry in entries if entry.gated]
         if self._events.requests:
-            for entry in generations:
+            for entry in gated:
                 self._log(entry, offset)
         # who was refused held none
-        for slot in {entry.slot for entry in generations}:
-            own = [entry for entry in generations if entry.slot == slot]
+        for slot in {entry.slot for entry in gated}:
+            own = [entry for entry in gated if entry.slot == slot]
             self.activities[slot].requests(own, offset)
             self._lasted(slot, (e.ended - e.started - e.waited_s for e in own if e.code is None))
 
@@ -127,7 +127,7 @@ class Ledger:
         path.duration.observe(entry.ended - entry.started)
         if entry.first_s >= 0 and entry.received:
             (path.first_token if entry.streamed else path.first_byte).observe(entry.first_s)
-            if entry.streamed and entry.generates:
+            if entry.streamed and entry.gated:
                 self._slots[entry.slot].first_token.observe(entry.first_s)
                 self.activities[entry.slot].first_token(entry.first_s)
             metrics.response_bytes += entry.received
@@ -139,7 +139,7 @@ class Ledger:
         if outcome in ENGINE_FAULTS and entry.code is None:
             # those before an answer was begun were told to the client, and counted then
             metrics.engine_errors[f"http_{entry.status}" if outcome == ENGINE_5XX else outcome] += 1
-        if not entry.generates:
+        if not entry.gated:
             return
         slot = self._slots[entry.slot]
         if entry.code is None or outcome != REFUSED:
@@ -152,7 +152,7 @@ class Ledger:
                 counted.completion_tokens += found[1]
 
     def _log(self, entry: Entry, offset: float) -> None:
-        """Log one generation; `offset` is the time of day less the loop's clock, which counts in milliseconds."""
+        """Log one request; `offset` is the time of day less the loop's clock, which counts in milliseconds."""
         waited = entry.waited_s
         row: dict[str, object] = {
             "bytes": entry.received,

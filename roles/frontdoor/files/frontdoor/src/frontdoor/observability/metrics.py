@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from frontdoor.codes import ENGINE_CODES, OTHER_CODES, TURNED_AWAY_CODES
-from frontdoor.policy.routes import GATED_PATHS
+from frontdoor.policy.routes import GENERATION_PATHS
 from frontdoor.slot.liveness import WEDGED
 from frontdoor.slot.state import PHASES, epoch
 
@@ -405,7 +405,7 @@ def render(
         add(name, _kind(name), WATCHED[name], samples_of)
     tables: dict[str, Mapping[str, Any]] = {
         "": {"": metrics},
-        "path": {path: PathStats() for path in GATED_PATHS} | metrics.paths,
+        "path": {path: PathStats() for path in GENERATION_PATHS} | metrics.paths,
         # a key that was removed keeps its numbers: what it used does not become less
         "key": {name: KeyStats() for name in metrics.key_names()} | metrics.keys,
         "model": metrics.models,

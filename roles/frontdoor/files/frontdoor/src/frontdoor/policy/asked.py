@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How many generations a request asks for at once: each of them takes a permit. Pure.
+"""How many generations a request asks for at once: each of them takes a permit, and all other work takes one. Pure.
 
 What counts is what the engine makes of a request (vLLM 0.20.1, 0.21.0 and 0.32.0 alike): of each prompt of a
 completion, and of the one of a chat, it runs `n` sequences at a time; with beam search `n` is the number of beams.
@@ -17,7 +17,7 @@ from frontdoor.config import NUMBERS
 from frontdoor.errors import Refusal, too_many_generations
 from frontdoor.policy.document import BROKEN, ENCODING, NOT_AN_OBJECT, Document
 from frontdoor.policy.outline import MARK
-from frontdoor.policy.routes import BATCH, CHAT, COMPLETION, COMPLETIONS, GENERATE, INFILL, PARAMETERS
+from frontdoor.policy.routes import BATCH, CHAT, COMPLETION, COMPLETIONS, GENERATE, GENERATION_PATHS, INFILL, PARAMETERS
 
 # the members of a request that are its prompts
 _PROMPTS = {
@@ -74,11 +74,14 @@ def _prompts(value: Any) -> int:
 
 
 def permits_of(path: str, document: Document, limit: int) -> int | Refusal:
-    """How many permits a generation takes, or why it can never have them.
+    """How many permits the work takes, or why it can never have them.
 
     An engine takes the prompts of one request in turn, so more of them than there are permits take all. What is made of
     one prompt it makes at once.
     """
+    if path not in GENERATION_PATHS:
+        # one pass over each text, of which the engine takes as many at a time as it has room for
+        return 1
     if document.foreign:
         return ENCODING
     wanted = asked(path, document)

@@ -32,11 +32,13 @@ class Style(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Route:
-    """One classified path; `gated` paths take a generation slot on POST."""
+    """One classified path; `gated` paths take permits on POST."""
 
     kind: Kind
     path: str
     gated: bool = False
+    #: one of the gated paths whose work is a generation
+    generates: bool = False
     style: Style = Style.OPENAI
     #: stands for the path where their number must be bounded
     label: str = "other"
@@ -57,7 +59,7 @@ BATCH = f"{CHAT}/batch"
 COMPLETION, INFILL = "/completion", "/infill"
 #: where a request of that path has its numbers
 PARAMETERS = "sampling_params"
-GATED_PATHS = (
+GENERATION_PATHS = (
     *(COMPLETIONS, CHAT, RESPONSES, MESSAGES, GENERATE, "/generative_scoring"),
     *(BATCH, COMPLETION, INFILL),
 )
@@ -77,19 +79,22 @@ ADMIN = "/v1/admin"
 ADMIN_MODELS = "/v1/admin/models"
 ADMIN_MEMORY = "/v1/admin/gpu-memory"
 ADMIN_RELOAD = "/v1/admin/settings/reload"
-# Asked with JSON, without a slot.
-JSON_PATHS = (
-    *(f"{MESSAGES}/count_tokens", "/v1/embeddings", "/v1/score", "/v1/rerank", "/v2/rerank", "/rerank", "/score"),
-    *("/classify", "/pooling", "/tokenize", "/detokenize", "/v2/embed", "/v1/audio/speech"),
+# Asked with JSON: other work of the cards, and what a processor does.
+_WORK_PATHS = (
+    *("/v1/embeddings", "/v2/embed", "/v1/score", "/score", "/v1/rerank", "/v2/rerank", "/rerank", "/classify"),
+    *("/pooling", "/v1/audio/speech"),
 )
-# Asked with a form, without a slot.
+JSON_PATHS = (*_WORK_PATHS, f"{MESSAGES}/count_tokens", "/tokenize", "/detokenize")
+# Asked with a form.
 FORM_PATHS = ("/v1/audio/transcriptions", "/v1/audio/translations")
+# All work of the cards takes permits, so that a switch waits for it, and no more of it runs than the profile allows.
+GATED_PATHS = (*GENERATION_PATHS, *_WORK_PATHS, *FORM_PATHS)
 # Everything else the engine may be asked; its development and administration endpoints are not among them.
 ENGINE_PATHS = (MODELS, *JSON_PATHS, *FORM_PATHS, "/version")
 ENGINE_PATTERNS = re.compile(r"/v1/models/[^/]+(?:/[^/]+)?|/v1/responses/[^/]+(?:/cancel)?")
 # What is looked at before an engine elsewhere is asked. All else would reach whatever the key of this host opens there:
 # answers and completions that are kept, other models by the fields of a form.
-REMOTE_PATHS = frozenset((*GATED_PATHS, *JSON_PATHS))
+REMOTE_PATHS = frozenset((*GENERATION_PATHS, *JSON_PATHS))
 # the page, its script and its style
 CHAT_PAGE_PATHS = ("/chat", "/chat/app.js", "/chat/app.css")
 LOCAL_PATHS = ("/", "/status", "/frontdoor/activity", "/health", "/ready", "/metrics", *CHAT_PAGE_PATHS)
@@ -138,20 +143,27 @@ def style_of(head: bytes) -> Style:
     return _style(canonical_path(path.decode("latin-1")) or "")
 
 
-def _engine(path: str, label: str = "", *, gated: bool = False) -> Route:
+def _engine(path: str, label: str = "") -> Route:
     """A path that the engine answers."""
     style = _style(path)
     # what an engine says to another method has not the shape that these clients read
     methods = (b"POST",) if style is Style.ANTHROPIC else ()
     lists = path == MODELS or path.startswith(MODELS + "/")
     return Route(
-        Kind.ENGINE, path, gated, style, label or path, lists_models=lists, methods=methods, form=path in FORM_PATHS
+        Kind.ENGINE,
+        path,
+        gated=path in GATED_PATHS,
+        generates=path in GENERATION_PATHS,
+        style=style,
+        label=label or path,
+        lists_models=lists,
+        methods=methods,
+        form=path in FORM_PATHS,
     )
 
 
 _ROUTES = {
-    **{path: _engine(path, gated=True) for path in GATED_PATHS},
-    **{path: _engine(path) for path in ENGINE_PATHS},
+    **{path: _engine(path) for path in (*GENERATION_PATHS, *ENGINE_PATHS)},
     **{path: Route(Kind.LOCAL, path, methods=_READ) for path in LOCAL_PATHS},
     "/frontdoor/status": Route(Kind.LOCAL, "/status", methods=_READ),
     _PROPS: Route(Kind.ENGINE, _PROPS, label=_PROPS, methods=_READ),
