@@ -34,7 +34,6 @@ from frontdoor.policy.routes import CHAT_PAGE_PATHS, REMOTE_PATHS, Kind
 from frontdoor.policy.routing import names_all_replicas, replica_named
 from frontdoor.slot.current import STOPPING, Slot
 from frontdoor.slot.engine_metrics import EngineMetrics
-from frontdoor.slot.journal import History
 from frontdoor.slot.liveness import Liveness
 from frontdoor.slot.maintenance import Lease, Maintenance
 from frontdoor.slot.quarantine import Quarantine
@@ -85,8 +84,6 @@ class App:
             limits, networks(config.listen.allowed_networks), networks(config.listen.trusted_proxies)
         )
         self.connections = self.connection_limiter.connections
-        #: the last switches of each slot
-        self.histories = [History(slot.journal_file) for slot in slots]
         origin = config.cors.allow_origin
         cors = f"Access-Control-Allow-Origin: {origin}\r\nAccess-Control-Expose-Headers: Retry-After\r\n" + (
             "" if origin == "*" else "Vary: Origin\r\n"
@@ -114,7 +111,7 @@ class App:
         self._local = LocalAnswers(
             config=config,
             server=self.server,
-            histories=self.histories,
+            histories=[one.history for one in self.followers],
             watchdogs=[Liveness(slot.state_file) for slot in slots],
             records=records,
             quarantine=Quarantine(config.slot.quarantine_file),
@@ -264,11 +261,10 @@ class App:
         self.events.requests = self.config.log.events and all(one.slot.state.event_log for one in self.followers)
         by_model = self.server.by_model
         by_model.clear()
-        # of two slots that serve one name, such as before and after a move, the first that is open
-        for one in sorted(self.followers, key=lambda one: one.slot.closed is not None):
-            told = one.slot.state
-            name = str((told.profile or {}).get("served_model_name") or "")
-            for model in (name, *told.rules.model_aliases) if name else ():
+        # of two slots that serve one name, such as before and after a move, the first that is open; who served it last
+        order = sorted(self.followers, key=lambda one: (one.slot.closed is not None, one.slot.state.profile is None))
+        for one in order:
+            for model in one.names:
                 by_model.setdefault(model, one.target)
 
     # --- requests --------------------------------------------------------------------------------------------------
@@ -363,7 +359,7 @@ class App:
         return Exchange(client, follower.target, head, size, wanted, count, wish, asked=document)
 
     def _of_model(self, head: RequestHead, document: Document) -> Follower:
-        """The slot that serves the model a request names; the first one where it names none that is served."""
+        """The slot of the model that a request names; the first one where it names none, or one that is not known."""
         content = None if head.coded or document.foreign else document.content
         name = content.get("model") if isinstance(content, dict) else None
         target = self.server.by_model.get(name) if isinstance(name, str) else None

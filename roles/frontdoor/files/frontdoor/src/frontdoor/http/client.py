@@ -81,7 +81,7 @@ class Server:
     connections: ConnectionLimiter[ClientConnection]
     #: at least one
     targets: tuple[Target, ...]
-    #: where each model is served, by its name and its aliases
+    #: where each model is or was served, by its name and its aliases
     by_model: dict[str, Target]
     memory: MemoryBudget
     ledger: Ledger

@@ -94,6 +94,10 @@ class Listing(Exchange):
                 if other is not self._target and other.slot.closed is None:
                     _add(listed["data"], models, other.slot.state)
             wanted = self._head.route.path.removeprefix(MODELS).lstrip("/")
+            known = self._server.by_model.get(wanted)
+            if wanted and wanted not in models and known is not None and known.slot.closed is not None:
+                self.refuse(known.slot.closed)
+                return
             if wanted and wanted not in models:
                 served = list(models)
                 words = f"the model {wanted!r} is not served here; served: {', '.join(served)}"
