@@ -71,7 +71,9 @@ async def test_the_engine_is_asked_as_the_client_asks(tmp_path: Path, path: str)
         assert asked.header("X-Forwarded-For") == "127.0.0.1"
         # the answer is read and changed, so it must be plain and whole
         assert asked.header("Accept-Encoding") is asked.header("If-None-Match") is None
-        assert (answer.status, answer.header("ETag"), answer.header("X-Request-Id")) == (200, None, "7")
+        assert (answer.status, answer.header("ETag")) == (200, None)
+        # the request's name, not what the engine calls it
+        assert answer.header("X-Request-Id") == asked.header("X-Request-Id") != "7"
 
 
 @on_loop

@@ -122,7 +122,7 @@ def test_running_answers_are_finished_before_the_end(process: tuple[subprocess.P
     assert events[0]["compiled"] is (os.environ.get("FRONTDOOR_COMPILE") == "1")
     assert names[-1] == "frontdoor_stop"
     assert events[-1]["cut"] == 0
-    assert "generation_request" in names
+    assert "request" in names
 
 
 @pytest.mark.parametrize("process", [1], indirect=True)

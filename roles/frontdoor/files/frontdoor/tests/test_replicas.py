@@ -663,7 +663,7 @@ async def test_each_replica_is_shown(tmp_path: Path) -> None:
                 f'b70_frontdoor_replica_requests_total{{replica="{index}",outcome="ok"}} 4',
             ):
                 assert line in text.splitlines()
-        logged = [event for event in slot.run.events() if event["event"] == "generation_request"]
+        logged = [event for event in slot.run.events() if event["event"] == "request"]
         assert sorted(event["replica"] for event in logged) == [0] * 4 + [1] * 4
 
 

@@ -179,7 +179,7 @@ async def test_the_log_tells_of_requests_and_changes_without_their_content(tmp_p
         text = json.dumps(events)
         assert "secret" not in text
         assert "sk-hidden" not in text
-        requests = [e for e in events if e["event"] == "generation_request"]
+        requests = [e for e in events if e["event"] == "request"]
         assert len(requests) == 1
         assert requests[0]["status"] == 200
         assert requests[0]["outcome"] == "ok"

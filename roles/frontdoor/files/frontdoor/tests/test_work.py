@@ -74,7 +74,7 @@ async def test_other_work_is_counted_and_logged(tmp_path: Path) -> None:
         run.engine.script = embed
         client = await run.client()
         assert (await client.ask("POST", EMBED, b'{"input":"x"}')).status == 200
-        logged = [event for event in run.events() if event["event"] == "generation_request"]
+        logged = [event for event in run.events() if event["event"] == "request"]
         assert [(event["path"], event["status"], event["outcome"]) for event in logged] == [(EMBED, 200, "ok")]
         slot = run.app.ledger.metrics.slots["main"]
         assert (slot.outcomes["ok"], slot.prompt_tokens) == (1, 11)

@@ -17,7 +17,7 @@ from frontdoor.admission.router import Wish
 from frontdoor.config import Config
 from frontdoor.errors import Refusal
 from frontdoor.follower import Follower
-from frontdoor.http.client import ClientConnection, Server, Work
+from frontdoor.http.client import ClientConnection, Server, Work, maker_of_ids
 from frontdoor.http.exchange import Exchange
 from frontdoor.http.head import RequestHead
 from frontdoor.http.job import METRICS, Job
@@ -85,8 +85,9 @@ class App:
         )
         self.connections = self.connection_limiter.connections
         origin = config.cors.allow_origin
-        cors = f"Access-Control-Allow-Origin: {origin}\r\nAccess-Control-Expose-Headers: Retry-After\r\n" + (
-            "" if origin == "*" else "Vary: Origin\r\n"
+        cors = (
+            f"Access-Control-Allow-Origin: {origin}\r\nAccess-Control-Expose-Headers: Retry-After, X-Request-Id\r\n"
+            + ("" if origin == "*" else "Vary: Origin\r\n")
         )
         self.server = Server(
             loop=loop,
@@ -103,6 +104,7 @@ class App:
             scheme=b"https" if config.tls.cert_file else b"http",
             cors=cors.encode() if origin else b"",
             keep_secrets=self.keys is None,
+            make_id=maker_of_ids(),
         )
         if self.keys is not None:
             keys = self.keys
@@ -256,6 +258,7 @@ class App:
     def _state_applied(self, follower: Follower) -> None:
         """What follows from the state of a slot, and from those of all."""
         state = follower.slot.state
+        self.ledger.models[follower.target.index] = next(iter(follower.names), "")
         profile = str((state.profile or {}).get("name") or "")
         self.ledger.activities[follower.target.index].phase(time.time(), state.phase, profile, state.reason)
         self.events.requests = self.config.log.events and all(one.slot.state.event_log for one in self.followers)
@@ -313,7 +316,7 @@ class App:
                 return work
             client.turn_away(work, head)
             about = (head.route, work.code, work.status, follower.target.index)
-            self.ledger.turned_away(client.address, client.key_name, *about)
+            self.ledger.turned_away(client.address, client.key_name, *about, client.request_id)
         elif head.route.kind is Kind.ADMIN and head.method != b"OPTIONS":
             return self._admin.handle(client, head, bytes(document.body))
         elif head.route.kind is not Kind.ENGINE or (

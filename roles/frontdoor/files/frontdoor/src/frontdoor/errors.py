@@ -34,16 +34,21 @@ class Refusal:
     details: dict[str, Any] | None = None
     #: whole header lines
     fields: bytes = b""
-    _rendered: dict[Any, bytes] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    _rendered: dict[Any, tuple[bytes, bytes]] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
-    def render(self, style: Style, fields: bytes, head_only: bool, spread: float) -> bytes:
-        """The complete response; of those that come in floods made once. `spread` is that of `told_s`."""
+    def render(self, style: Style, fields: bytes, head_only: bool, spread: float) -> tuple[bytes, bytes]:
+        """The complete response, cut after its first line; of those that come in floods made once.
+
+        `spread` is that of `told_s`.
+        """
         seconds = 0 if self.retry_after_s is None else told_s(self.retry_after_s, spread)
         key = (style, fields, head_only, seconds)
         done = self._rendered.get(key)
         if done is None:
             after = b"Retry-After: %d\r\n" % seconds if seconds else b""
-            done = response(self.status, body(self, style), after + self.fields + fields, head_only=head_only)
+            whole = response(self.status, body(self, style), after + self.fields + fields, head_only=head_only)
+            cut = whole.index(b"\n") + 1
+            done = whole[:cut], whole[cut:]
             if self.status >= 500:
                 self._rendered[key] = done
         return done

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
+import os
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
@@ -94,6 +96,14 @@ class Server:
     cors: bytes
     #: whether the credentials of a request are the engine's business
     keep_secrets: bool
+    #: makes names for requests that have none
+    make_id: Callable[[], bytes]
+
+
+def maker_of_ids() -> Callable[[], bytes]:
+    """What makes names for requests that no other process makes, nor this one twice."""
+    prefix, numbers = os.urandom(8).hex().encode(), itertools.count(1)
+    return lambda: b"%b-%x" % (prefix, next(numbers))
 
 
 def _unwritten(data: bytes) -> None:
@@ -123,6 +133,8 @@ class ClientConnection(asyncio.Protocol):
         self.client_key = self.network = ""
         self.key_name: str | None = None
         self.from_this_host = False
+        #: the name of the request under way, and the header line with it, for the engine and the client alike
+        self.request_id = self.id_line = b""
         self.deadline: float | None = None
         self._stage = HEAD
         self._buffer = b""
@@ -249,7 +261,8 @@ class ClientConnection(asyncio.Protocol):
             except HeadError as exc:
                 self.reject(exc.refusal, None, data[:end])
                 break
-            self._head = head
+            self._head, self.key_name = head, None
+            self._identify(head.request_id)
             if self._of_proxy and (refusal := self._forwarded_for(head)) is not None:
                 self.reject(refusal, head)
                 break
@@ -266,6 +279,11 @@ class ClientConnection(asyncio.Protocol):
             if self._stage == HEAD:
                 self._buffer = b""
         self._processing = False
+
+    def _identify(self, given: bytes = b"") -> None:
+        """Note what the request is called; one that has no name gets one."""
+        self.request_id = given or self.server.make_id()
+        self.id_line = b"X-Request-Id: %b\r\n" % self.request_id
 
     def _process_buffer(self) -> None:
         if self._buffer and not self._processing:
@@ -353,24 +371,27 @@ class ClientConnection(asyncio.Protocol):
         self._work = work
         work.start()
 
-    def cors(self, head: RequestHead) -> bytes:
-        """Header lines for browsers, on requests that come from one."""
-        return self.server.cors if head.origin else b""
+    def own_fields(self, head: RequestHead) -> bytes:
+        """Header lines of each answer: the request's name, and those for browsers on requests that come from one."""
+        return self.id_line + self.server.cors if head.origin else self.id_line
 
     def turn_away(self, refusal: Refusal, head: RequestHead | None, raw: bytes = b"") -> None:
         """Write an error of the frontdoor's own, which the caller notes; `raw` is a head that was not understood."""
         if head is None:
+            self._identify()
             style, fields, bare = style_of(raw), CLOSE, False
         else:
             style, fields, bare = head.route.style, self.connection_field(head), head.method == b"HEAD"
             if head.origin:
                 fields = self.server.cors + fields
-        self.write(refusal.render(style, fields, bare, self.server.spread()))
+        top, rest = refusal.render(style, fields, bare, self.server.spread())
+        self.write(b"".join((top, self.id_line, rest)))
 
     def refuse(self, refusal: Refusal, head: RequestHead | None = None, raw: bytes = b"") -> None:
-        """Write an error of the frontdoor's own, and count it."""
+        """Write an error of the frontdoor's own, and note it."""
         self.turn_away(refusal, head, raw)
-        self.server.ledger.metrics.answered(refusal.code, refusal.status)
+        route, key_name = (None, None) if head is None else (head.route, self.key_name)
+        self.server.ledger.refused(self.address, key_name, route, refusal.code, refusal.status, self.request_id)
 
     def connection_field(self, head: RequestHead) -> bytes:
         """What an answer says of the connection."""

@@ -191,7 +191,8 @@ class Exchange:
         size = len(body)
         said = size or head.content_length != 0 or head.method in _WITH_BODY
         end = b"Content-Length: %d\r\n\r\n" % size if said else b"\r\n"
-        top = head.line, connection.pool.host_line, head.fields, self._client.forwarded, end
+        client = self._client
+        top = head.line, connection.pool.host_line, head.fields, client.forwarded, client.id_line, end
         if size < _SMALL:
             connection.transport.write(b"".join((*top, body)))
         else:
@@ -261,14 +262,14 @@ class Exchange:
         # one write for the head and what came with it: two would be two packets
         if length == len(rest):
             # the whole answer in one read
-            client.write(b"".join((wire, client.cors(head), said, b"\r\n", rest)))
+            client.write(b"".join((wire, client.own_fields(head), said, b"\r\n", rest)))
             self._received = length
             self._tail = rest[-KEPT:]
             self._give_back(response.keep_alive)
             self.finish(outcome_of(response.status), said is not errors.CLOSE)
             return
         self._shut_client = said is errors.CLOSE
-        top = b"".join((wire, client.cors(head), said, b"\r\n"))
+        top = b"".join((wire, client.own_fields(head), said, b"\r\n"))
         self._tail = bytearray()
         self._relay = self._relay_of(response)
         self._awaits_first = response.chunked and not rest
@@ -388,7 +389,8 @@ class Exchange:
 
     def _fail(self, refusal: Refusal, outcome: str = UPSTREAM_ERROR) -> None:
         """One clean error instead of a response."""
-        self._client.refuse(refusal, self._head)
+        self._client.turn_away(refusal, self._head)
+        self._server.ledger.metrics.answered(refusal.code, refusal.status)
         self.finish(outcome, self._head.keep_alive, refusal)
 
     def refuse(self, refusal: Refusal) -> None:
@@ -514,9 +516,9 @@ class Exchange:
                 self._received,
                 bytes(self._tail[-KEPT:]),
                 response is not None and response.event_stream and response.status == 200,
-                # by number: of the first slot, which all numbers without a slot's name are of
-                replica.index if replica is not None and target.replicas.several and not target.index else -1,
+                replica.index if replica is not None and target.replicas.several else -1,
                 target.index,
+                client.request_id,
             )
         )
         client.exchange_done(keep)

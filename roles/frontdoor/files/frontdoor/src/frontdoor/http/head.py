@@ -28,8 +28,11 @@ _HOP_BY_HOP = frozenset(
 )
 _REQUEST_OWN = _HOP_BY_HOP | frozenset(
     b"host content-length expect http2-settings".split()
-    + b"forwarded x-forwarded-for x-forwarded-host x-forwarded-proto x-real-ip".split()
+    + b"forwarded x-forwarded-for x-forwarded-host x-forwarded-proto x-real-ip x-request-id".split()
 )
+# a name for the request, as the client or a proxy gave it, which may stand in a log
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
+_TRACE = re.compile(rb"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
 _FORWARDED = frozenset(b"forwarded via x-forwarded-for x-real-ip".split())
 _SECRET = frozenset(b"authorization x-api-key".split())
 _SINGLE = _SECRET | frozenset(b"host content-length transfer-encoding content-type".split())
@@ -142,6 +145,8 @@ class RequestHead:
     forwarded: bool
     #: for whom the last proxy asks, as it says
     forwarded_for: str
+    #: what the client or a proxy calls the request; empty where they do not
+    request_id: bytes
 
 
 def _target(raw: bytes) -> tuple[str, bytes, bytes | None]:
@@ -181,6 +186,14 @@ def _body_length(named: dict[bytes, bytes], http11: bool) -> int | None:
 def _secret(named: dict[bytes, bytes]) -> bytes:
     scheme, _space, token = named.get(b"authorization", b"").partition(b" ")
     return token.strip() if scheme.lower() == b"bearer" else named.get(b"x-api-key", b"").strip()
+
+
+def _request_id(named: dict[bytes, bytes]) -> bytes:
+    own = named.get(b"x-request-id", b"").strip()
+    if _REQUEST_ID.fullmatch(own):
+        return own
+    traced = _TRACE.fullmatch(named.get(b"traceparent", b"").strip())
+    return traced[1] if traced else b""
 
 
 @_remembered
@@ -238,6 +251,7 @@ def request_head(raw: bytes, max_headers: int, keep_secrets: bool) -> RequestHea
         forwarded=not _FORWARDED.isdisjoint(named),
         # each proxy adds at the end: what stands before it may be anybody's invention
         forwarded_for=named.get(b"x-forwarded-for", b"").rpartition(b",")[2].strip().decode("latin-1"),
+        request_id=_request_id(named),
     )
 
 
@@ -280,7 +294,7 @@ def response_head(raw: bytes, to_head: bool, drop_cors: bool) -> ResponseHead:
         raise ResponseError(f"transfer coding {coding!r}")
     # that it belongs to this connection only cannot be said of what tells where the body ends
     connection = _tokens(named.get(b"connection", b"")) - {b"content-length"}
-    dropped = _HOP_BY_HOP | connection
+    dropped = _HOP_BY_HOP | {b"x-request-id"} | connection
     if status < 200 or status == 204 or coding:
         # RFC 9110 8.6
         dropped |= {b"content-length"}

@@ -31,7 +31,7 @@ def respond(
     """Answer with bytes, or anything else as JSON; `fields` are whole header lines."""
     if not isinstance(content, bytes):
         content = orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    fields = client.cors(head) + fields + client.connection_field(head)
+    fields = client.own_fields(head) + fields + client.connection_field(head)
     client.write(errors.response(status, content, fields, kind=kind, head_only=head.method == b"HEAD"))
 
 

@@ -108,7 +108,7 @@ class Listing(Exchange):
         client, head = self._client, self._head
         top = ABOUT_BYTES.sub(b"", response.wire) + b"Content-Length: %d\r\n" % len(content)
         body = b"" if head.method == b"HEAD" else content
-        client.write(b"".join((top, client.cors(head), client.connection_field(head), b"\r\n", body)))
+        client.write(b"".join((top, client.own_fields(head), client.connection_field(head), b"\r\n", body)))
         self._response, self._received = response, len(body)
         self.finish(outcome_of(response.status), head.keep_alive)
 

@@ -47,10 +47,13 @@ class Entry:
     tail: bytes = b""
     #: an event stream that began well
     streamed: bool = False
-    #: which of several replicas of the first slot was asked; -1 where there is one, or none was asked
+    #: which of several replicas was asked; -1 where there is one, or none was asked
     replica: int = -1
-    #: the number of the slot
+    #: the number of the slot; -1 where it is not known which one was meant
     slot: int = 0
+    request_id: bytes = b""
+    #: prompt tokens and generated ones, where the engine reported them
+    tokens: tuple[int, int] | None = None
 
 
 class Activity:

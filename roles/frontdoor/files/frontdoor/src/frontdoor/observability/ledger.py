@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from frontdoor.observability.activity import Activity, Entry
 from frontdoor.observability.events import EventLog
 from frontdoor.observability.metrics import ENGINE_5XX, ENGINE_FAULTS, REFUSED, Metrics
-from frontdoor.policy.routes import Route
+from frontdoor.policy.routes import Kind, Route
 
 # Entries are settled a little later, not at the end of the request: its client is likely to ask again at once. If there
 # are so many before, they are settled then: more would hold up whoever comes next.
@@ -20,6 +20,9 @@ _LATER_S = 0.01
 _BATCH = 32
 # refusals at the door that are logged one by one between two sweeps; the others are counted
 _REFUSALS_LOGGED = 20
+
+# what was not understood is for no path
+_NOWHERE = Route(Kind.UNKNOWN, "")
 
 # how the engine's report of tokens begins
 _REPORT = b'"usage":'
@@ -56,6 +59,9 @@ class Ledger:
         self.metrics = Metrics(slots)
         # by their numbers
         self._slots = [*self.metrics.slots.values()]
+        self._names = [*self.metrics.slots]
+        #: the model that each slot serves, or served last
+        self.models = [""] * len(self._names)
         self.activities = [Activity(stats) for stats in self._slots]
         self._events = events
         self._clock = clock
@@ -80,19 +86,35 @@ class Ledger:
         self._awaited = False
         self.settle()
 
-    def turned_away(self, address: str, key_name: str | None, route: Route, code: str, status: int, slot: int) -> None:
+    def turned_away(
+        self, address: str, key_name: str | None, route: Route, code: str, status: int, slot: int, request_id: bytes
+    ) -> None:
         """Take a request for permits that was refused at the door; in a flood this is all that happens to most."""
         self._turned_away[route.label, code, status, key_name, slot] += 1
+        self._log_refused(address, key_name, route, code, status, slot, request_id)
+
+    def refused(
+        self, address: str, key_name: str | None, route: Route | None, code: str, status: int, request_id: bytes
+    ) -> None:
+        """Take any other request that was refused; without a route it was not understood."""
+        self.metrics.answered(code, status)
+        self._log_refused(address, key_name, route or _NOWHERE, code, status, -1, request_id)
+
+    def _log_refused(
+        self, address: str, key_name: str | None, route: Route, code: str, status: int, slot: int, request_id: bytes
+    ) -> None:
         self._refused_now += 1
         if self._refused_now <= _REFUSALS_LOGGED and self._events.requests:
             now = self._clock()
-            self._log(Entry(address, key_name, route, True, REFUSED, status, code, now, now), time.time() - now)
+            entry = Entry(address, key_name, route, route.gated, REFUSED, status, code, now, now)
+            entry.slot, entry.request_id = slot, request_id
+            self._log(entry, time.time() - now)
 
     def sweep(self) -> None:
         """Settle, and say how many refusals were not logged."""
         self.settle()
         if self._refused_now > _REFUSALS_LOGGED and self._events.requests:
-            self._events.emit("more_generations_refused", count=self._refused_now - _REFUSALS_LOGGED)
+            self._events.emit("more_requests_refused", count=self._refused_now - _REFUSALS_LOGGED)
         self._refused_now = 0
         self._events.flush()
 
@@ -113,8 +135,10 @@ class Ledger:
             self._count(entry)
         gated = [entry for entry in entries if entry.gated]
         if self._events.requests:
-            for entry in gated:
-                self._log(entry, offset)
+            for entry in entries:
+                # what is asked for every few seconds by whoever watches says nothing
+                if not entry.route.always:
+                    self._log(entry, offset)
         # who was refused held none
         for slot in {entry.slot for entry in gated}:
             own = [entry for entry in gated if entry.slot == slot]
@@ -134,7 +158,8 @@ class Ledger:
         key = None if entry.key_name is None else metrics.keys[entry.key_name]
         if key is not None:
             key.outcomes[outcome] += 1
-        if entry.replica >= 0:
+        # by number: of the first slot, which all numbers without a slot's name are of
+        if entry.replica >= 0 and not entry.slot:
             metrics.replicas[entry.replica].outcomes[outcome] += 1
         if outcome in ENGINE_FAULTS and entry.code is None:
             # those before an answer was begun were told to the client, and counted then
@@ -146,27 +171,36 @@ class Ledger:
             slot.outcomes[outcome] += 1
         else:
             slot.refused(entry.code, entry.status)
-        if (found := usage(entry.tail)) is not None:
+        entry.tokens = usage(entry.tail)
+        if entry.tokens is not None:
             for counted in (slot,) if key is None else (slot, key):
-                counted.prompt_tokens += found[0]
-                counted.completion_tokens += found[1]
+                counted.prompt_tokens += entry.tokens[0]
+                counted.completion_tokens += entry.tokens[1]
 
     def _log(self, entry: Entry, offset: float) -> None:
         """Log one request; `offset` is the time of day less the loop's clock, which counts in milliseconds."""
-        waited = entry.waited_s
+        waited, first_s = entry.waited_s, entry.first_s if entry.streamed and entry.received else -1.0
+        read, made = (None, None) if entry.tokens is None else entry.tokens
         row: dict[str, object] = {
             "bytes": entry.received,
             "client": entry.address,
+            "completion_tokens": made,
             "elapsed_s": int((entry.ended - entry.started) * 1000 + 0.5) / 1000,
             "error": entry.code,
-            "event": "generation_request",
+            "event": "request",
+            "first_token_s": round(waited + first_s, 3) if first_s >= 0 else None,
+            "key": entry.key_name,
             "outcome": entry.outcome,
             "path": entry.route.path,
+            "prompt_tokens": read,
             "queue_wait_s": round(waited, 3) if waited else 0.0,
             "queued": waited > 0,
+            "request_id": entry.request_id.decode(),
             "status": entry.status,
             "ts_ms": int((entry.ended + offset) * 1000),
         }
+        if entry.slot >= 0:
+            row |= {"model": self.models[entry.slot], "slot": self._names[entry.slot]}
         if entry.replica >= 0:
             row["replica"] = entry.replica
         self._events.write(row)

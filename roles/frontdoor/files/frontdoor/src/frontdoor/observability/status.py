@@ -83,8 +83,8 @@ class LocalAnswers:
         path = head.route.path
         if head.method == b"OPTIONS":
             # a browser asks what it may do
-            cors = client.cors(head)
-            fields = cors + (_PREFLIGHT if cors else b"") + client.connection_field(head)
+            fields = client.own_fields(head) + client.connection_field(head)
+            fields += _PREFLIGHT if self.server.cors and head.origin else b""
             client.write(errors.response(204, None, fields))
         elif head.route.kind is not Kind.LOCAL or path == "*":
             client.refuse(errors.unknown_path(path), head)
