@@ -169,14 +169,18 @@ async def test_a_stream_of_a_response_gets_an_event(tmp_path: Path, step: int) -
         assert math.isclose(first + rest, event["metrics"]["gpu_generate_total_ms"], abs_tol=0.01)
 
 
-@pytest.mark.parametrize("usage", [True, False])
+@pytest.mark.parametrize("step", [0, 7])
+@pytest.mark.parametrize(("usage", "told"), [(True, True), (True, False), (False, False)])
 @on_loop
-async def test_a_stream_of_a_chat_gets_a_chunk_without_choices(tmp_path: Path, usage: bool) -> None:
+async def test_a_stream_of_a_chat_gets_a_chunk_without_choices(
+    tmp_path: Path, usage: bool, told: bool, step: int
+) -> None:
+    """The report of tokens is not needed for that, and passes where the client asked for it."""
     async with bench(tmp_path) as run:
-        script(run, [*CHUNKS, *(USAGE if usage else []), DONE])
-        answer = await asked(run, CHAT, stream=True)
+        script(run, [*CHUNKS, *(USAGE if usage else []), DONE], step=step)
+        answer = await asked(run, CHAT, stream=True, stream_options={"include_usage": told})
         *rest, added, done = answer.body.removesuffix(b"\n\n").split(b"\n\n")
-        assert b"\n\n".join((*rest, b"")) == b"".join(CHUNKS + (USAGE if usage else []))
+        assert b"\n\n".join((*rest, b"")) == b"".join(CHUNKS + (USAGE if told else []))
         assert done == b"data: [DONE]"
         last = json.loads(added.removeprefix(b"data: "))
         # as clients know it of the report of tokens

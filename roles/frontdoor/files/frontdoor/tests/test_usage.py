@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +29,9 @@ def head(kind: bytes, framing: bytes) -> bytes:
 STREAM = head(b"text/event-stream", b"Transfer-Encoding: chunked")
 PLAIN = b'{"choices":[{"message":{"content":"%b"}}],%b,"more":{"list":[1,2,3]}}' % (b"word " * 90, USAGE)
 EVENTS = [b'data: {"choices":[{"delta":{"content":"%b"}}]}\n\n' % word for word in (b"one", b"two", b"three")]
+REPORT = b'data: {"choices":[],%b}\n\n' % USAGE
 ANSWERS = {
-    "stream": STREAM + chunked(*EVENTS, b'data: {"choices":[],%b}\n\n' % USAGE, b"data: [DONE]\n\n"),
+    "stream": STREAM + chunked(*EVENTS, REPORT, b"data: [DONE]\n\n"),
     "messages": STREAM
     + chunked(
         *EVENTS,
@@ -52,10 +54,11 @@ def ways_to_cut(size: int) -> Iterator[list[int]]:
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("kind", ANSWERS)
+@pytest.mark.parametrize(("kind", "asks"), [*((kind, True) for kind in ANSWERS), ("stream", False)])
 @on_loop
-async def test_any_split_into_reads_counts_the_same(tmp_path: Path, kind: str) -> None:
+async def test_any_split_into_reads_counts_the_same(tmp_path: Path, kind: str, asks: bool) -> None:
     wire = ANSWERS[kind]
+    asked = b'{"stream":true%b}' % (b',"stream_options":{"include_usage":true}' if asks else b"")
     async with bench(tmp_path) as run:
 
         async def silent(call: Call) -> None:
@@ -66,7 +69,7 @@ async def test_any_split_into_reads_counts_the_same(tmp_path: Path, kind: str) -
         client, metrics = await run.client(), run.app.ledger.metrics
         bodies = set()
         for counted, cuts in enumerate(ways_to_cut(len(wire)), 1):
-            client.request("POST", CHAT, b"{}")
+            client.request("POST", CHAT, asked)
             while not any(exchange._connection for exchange in run.app.running):
                 await asyncio.sleep(0)
             (exchange,) = run.app.running
@@ -78,7 +81,10 @@ async def test_any_split_into_reads_counts_the_same(tmp_path: Path, kind: str) -
             bodies.add((await client.answer()).body)
             run.app.ledger.settle()
             assert (metrics.prompt_tokens, metrics.completion_tokens) == (7 * counted, 5 * counted), cuts
-        assert len(bodies) == 1
+        (body,) = bodies
+        if kind == "stream":
+            # a report that the client did not ask for is not passed on
+            assert body == b"".join([*EVENTS, *[REPORT] * asks, b"data: [DONE]\n\n"])
         run.app.first.replicas.all[0].pool.drop_idle()
 
 
@@ -105,3 +111,76 @@ async def test_what_is_kept_for_it_is_bounded(tmp_path: Path) -> None:
         assert answer.result().body == event * 2000
         # what is looked at, or what one read brings
         assert 0 < kept <= 256 * 1024
+
+
+REPORTING = {"include_usage": True}
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions"])
+@pytest.mark.parametrize(
+    ("body", "sent"),
+    [
+        (b' { "stream":true, "seed": 1.0}', b' {"stream_options":{"include_usage":true}, "stream":true, "seed": 1.0}'),
+        ({"stream": True, "stream_options": None}, REPORTING),
+        ({"stream": True, "stream_options": {}}, REPORTING),
+        (
+            {"stream": True, "stream_options": {"include_usage": False, "continuous_usage_stats": True, "x": 1}},
+            {"include_usage": True, "continuous_usage_stats": False, "x": 1},
+        ),
+        # these report already, are no streams, or are the engine's to refuse
+        (b'{"stream":true, "stream_options":{"include_usage":true}}', None),
+        (b'{"stream":false }', None),
+        (b'{"stream":null }', None),
+        (b'{"stream":true, "stream_options":7}', None),
+    ],
+)
+@on_loop
+async def test_a_stream_is_asked_for_its_tokens(tmp_path: Path, path: str, body: object, sent: object) -> None:
+    async with bench(tmp_path) as run:
+        asked = body if isinstance(body, bytes) else json.dumps(body).encode()
+        await (await run.client()).ask("POST", path, asked)
+        got = run.engine.requests[0].body
+        if isinstance(sent, dict):
+            assert isinstance(body, dict)
+            options = json.loads(got).pop("stream_options")
+            assert {"continuous_usage_stats": False, **sent} == options
+        else:
+            assert got == (sent or asked)
+
+
+@on_loop
+async def test_long_bodies_and_changed_ones_are_asked_too(tmp_path: Path) -> None:
+    async with bench(tmp_path, state={"request": {"max_tokens_default": 9}}) as run:
+        client = await run.client()
+        text = "x" * 300_000
+        for asked in ({"stream": True, "prompt": text}, {"stream": True, "prompt": text, "max_tokens": 5}):
+            await client.ask("POST", "/v1/completions", json.dumps(asked).encode())
+            got = json.loads(run.engine.requests[-1].body)
+            assert got.pop("stream_options")["include_usage"] is True
+            assert got == {"max_tokens": 9, **asked}
+
+
+@pytest.mark.parametrize("closes", [False, True])
+@on_loop
+async def test_what_only_looks_like_a_report_passes(tmp_path: Path, closes: bool) -> None:
+    """And one that ends with the connection is found as well."""
+    events = [
+        *EVENTS,
+        b'data: {"choices":[{"delta":{}}],%b}\n\n' % USAGE,
+        b'data: {"choices":[{"delta":{"content":"\\"usage\\":{"}}]}\n\n',
+        b': a word \xff "usage":{ \n\n',
+        b'data: "usage":{\n\n',
+        b'data: ["usage",{"usage":{}}]\n\n',
+    ]
+    async with bench(tmp_path) as run:
+
+        async def stream(call: Call) -> None:
+            if closes:
+                await call.send(head(b"text/event-stream", b"Connection: close") + b"".join([*events, REPORT]))
+                call.writer.close()
+            else:
+                await call.send(STREAM + chunked(*events, REPORT))
+
+        run.engine.script = stream
+        answer = await (await run.client()).ask("POST", CHAT, b'{"stream":true}')
+        assert answer.body == b"".join(events)

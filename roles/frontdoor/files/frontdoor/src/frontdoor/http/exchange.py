@@ -48,7 +48,7 @@ class Exchange:
     # slots: CPython 3.11 reads attributes that only the class has ten times slower
     __slots__ = (
         *("_asked", "_awaits_first", "_body", "_client", "_connecting", "_connection", "_done", "_first_byte_s"),
-        *("_gaps", "_head", "_head_bytes", "_last_activity", "_look_at", "_looked", "_only", "_paused"),
+        *("_gaps", "_head", "_head_bytes", "_hides", "_last_activity", "_look_at", "_looked", "_only", "_paused"),
         *("_permit", "_received", "_relay", "_replica", "_response", "_server", "_shut_client", "_sign"),
         *("_size", "_started", "_tail", "_target", "_tried", "_unread"),
     )
@@ -74,6 +74,7 @@ class Exchange:
         self._client, self._target = client, target
         self._head = head
         self._size, self._body, self._asked = size, body, asked
+        self._hides = asked is not None and asked.hides_usage
         # when the request was complete, and when the engine was asked or last heard of
         self._started = self._last_activity = now = server.loop.time()
         self._permit = (
@@ -280,7 +281,7 @@ class Exchange:
         self._on_body(rest, top)
 
     def _relay_of(self, response: ResponseHead) -> Relay:
-        return relay_for(response, client_chunks=self._head.http11)
+        return relay_for(response, client_chunks=self._head.http11, hides_usage=self._hides)
 
     def _body_unread(self, response: ResponseHead) -> bool:
         """Whether the engine answers without having read the body; one that it has is no longer held."""

@@ -18,7 +18,7 @@ from frontdoor.http.client import ClientConnection, Target
 from frontdoor.http.exchange import Exchange
 from frontdoor.http.head import RequestHead, ResponseHead
 from frontdoor.http.listing import ABOUT_BYTES
-from frontdoor.http.relay import BodyEditingRelay, EventEditingRelay, Relay
+from frontdoor.http.relay import BodyEditingRelay, EventEditingRelay, Relay, tells_usage, without_usage
 from frontdoor.policy.document import Document
 from frontdoor.policy.routes import RESPONSES
 
@@ -191,6 +191,8 @@ class Measured(Exchange):
             for data in _DATA.finditer(events):
                 if not self._about or any(mark in data[1] for mark in _TELLS):
                     self._take_chunk(_object(data[1]) or {})
+        if self._hides and tells_usage(events):
+            events = without_usage(events)
         done = next((data for data in _DATA.finditer(events) if data[1] == _DONE), None) if _DONE in events else None
         if done is None:
             return events

@@ -8,16 +8,38 @@ An event stream is cut only between events, so that it can always be ended valid
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+
+import orjson
 
 from frontdoor.http.chunks import LAST_CHUNK, ChunkError, ChunkScanner, chunk, is_one_chunk
 from frontdoor.http.head import ResponseError, ResponseHead
 
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_EVENT = re.compile(rb".+?(?:\n\n|\r\n\r\n|\r\r|\Z)", re.DOTALL)
 # an event longer than this is not held back until it is complete
 _MAX_HELD = 1024 * 1024
 # a body longer than this is not collected to be changed
 _MAX_EDITED = 8 * 1024 * 1024
+
+
+def tells_usage(events: bytes) -> bool:
+    """Whether there may be a report of tokens."""
+    return events.find(b'"usage":{') >= 0 or events.find(b'"usage": {') >= 0
+
+
+def without_usage(events: bytes) -> bytes:
+    """Whole events of a chat or a completion, but for those that report tokens and say nothing else."""
+    return b"".join([event for event in _EVENT.findall(events) if not (tells_usage(event) and _only_reports(event))])
+
+
+def _only_reports(event: bytes) -> bool:
+    try:
+        told = orjson.loads(event.strip().removeprefix(b"data:"))
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(told, dict) and told.get("choices") == []
 
 
 class LengthRelay:
@@ -52,7 +74,9 @@ class StreamRelay:
     event is held back until it is complete; one that is too long for that passes in parts.
     """
 
-    def __init__(self, head: ResponseHead, client_chunks: bool) -> None:
+    def __init__(self, head: ResponseHead, client_chunks: bool, hides_usage: bool = False) -> None:
+        """With `hides_usage` the client is not sent the report of tokens at the end of an event stream."""
+        self._hides = hides_usage and head.event_stream
         self._scanner = ChunkScanner() if head.chunked else None
         self._events = head.event_stream
         self._client_chunks = client_chunks
@@ -73,7 +97,8 @@ class StreamRelay:
     def feed(self, data: bytes) -> bytes:
         """Return what the client is sent of what was read; sets `complete` at the end. Raises ResponseError."""
         scanner = self._scanner
-        if self._between and data.endswith(self._ends) and is_one_chunk(data):
+        passes = self._between and data.endswith(self._ends) and is_one_chunk(data)
+        if passes and not (self._hides and tells_usage(data)):
             return data
         if scanner is None:
             return self._wrap(self._events_in(data))
@@ -118,6 +143,8 @@ class StreamRelay:
 
     def _wrap(self, data: bytes, end: bytes = b"") -> bytes:
         """What the client gets of these bytes, and of the end of the body."""
+        if self._hides and tells_usage(data):
+            data = without_usage(data)
         return chunk(data) + end if self._client_chunks else data
 
 
@@ -180,6 +207,6 @@ class BodyEditingRelay(StreamRelay):
 Relay = LengthRelay | StreamRelay
 
 
-def relay_for(head: ResponseHead, *, client_chunks: bool) -> Relay:
+def relay_for(head: ResponseHead, *, client_chunks: bool, hides_usage: bool = False) -> Relay:
     """Choose the relay for a response; `client_chunks` tells whether the client understands chunks (HTTP/1.1)."""
-    return StreamRelay(head, client_chunks) if head.length is None else LengthRelay(head.length)
+    return StreamRelay(head, client_chunks, hides_usage) if head.length is None else LengthRelay(head.length)

@@ -98,7 +98,7 @@ class Document:
     Long texts in it may be without their middle, which `whole` and `written` put back.
     """
 
-    __slots__ = ("_content", "_outline", "body", "foreign", "measured", "sent")
+    __slots__ = ("_content", "_outline", "body", "foreign", "hides_usage", "measured", "sent")
 
     def __init__(self, body: bytes | bytearray, outline: Outline | None = None) -> None:
         """`outline` is that of the body, where it was made as the body came."""
@@ -111,6 +111,8 @@ class Document:
         self.sent: dict[str, Any] | None = None
         #: whether the answer is to say how long it took; set by the rules of its path
         self.measured = False
+        #: whether the engine is asked for a report of tokens that the client did not ask for; set by them, too
+        self.hides_usage = False
 
     @property
     def content(self) -> dict[str, Any] | Refusal:
@@ -142,6 +144,12 @@ class Document:
         except orjson.JSONEncodeError as exc:
             return _ambiguous(str(exc))
         return self.restored(text)
+
+    def begun_with(self, member: bytes) -> bytes | bytearray:
+        """The body with one more member, which it does not have, and else byte for byte as it is."""
+        self.sent = None if isinstance(self._content, Refusal) else self._content
+        at = self.body.index(b"{") + 1
+        return self.body[:at] + member + b"," + self.body[at:]
 
     def restored(self, text: bytes) -> bytes:
         """JSON of any part of the content, with the middles of its long texts."""

@@ -33,6 +33,10 @@ _INLINE = "send a data: URL, or have the host named in the profile's engine.allo
 # how much of a name is told back
 _MAX_TOLD = 100
 
+# with it a stream ends with a report of tokens
+_OPTIONS, _REPORTS = "stream_options", {"include_usage": True}
+_REPORTING = b'"stream_options":{"include_usage":true}'
+
 COMPRESSED = Refusal(
     415, "encoding_unsupported", "compressed request bodies are not read here; send it without Content-Encoding"
 )
@@ -67,9 +71,11 @@ class PathRules:
         rejects = served.remote or (self._checks_model and rules.model_policy == "reject")
         self._strict = bool(self._token_fields and self._cap) or rejects
         self._edits = bool(edits or self._kwargs)
+        # of an engine elsewhere it is not known whether it takes the field; other paths report without being asked
+        self._counts = path in (CHAT, COMPLETIONS) and not served.remote
         self._names = llm_pool.NAMES.get(path, frozenset())
         self._measures = bool(self._names) and rules.metrics
-        self.idle = not (self._looks or self._names or self._edits)
+        self.idle = not (self._looks or self._names or self._edits or self._counts)
 
     def apply(self, document: Document, *, coded: bool = False) -> bytes | bytearray | Refusal:
         """Return what the engine is sent, or why it is not asked; a compressed body cannot be looked into."""
@@ -78,7 +84,7 @@ class PathRules:
             return COMPRESSED if self._forces else body
         if document.foreign:
             return ENCODING
-        document.measured = self._measures
+        document.measured, document.hides_usage = self._measures, False
         content = document.content
         if isinstance(content, Refusal):
             # where nothing is forbidden the engine says what is wrong with it
@@ -103,6 +109,12 @@ class PathRules:
         changes = self._changes(content) if self._edits else {}
         if isinstance(changes, Refusal):
             return changes
+        reporting = _reporting(content) if self._counts else None
+        document.hides_usage = reporting is not None
+        if content is given and not changes and _OPTIONS not in content and reporting is not None:
+            return document.begun_with(_REPORTING)
+        if reporting is not None:
+            changes[_OPTIONS] = reporting
         return body if content is given and not changes else document.written({**content, **changes})
 
     def _unwanted_media(self, member: str, kind: str) -> Refusal:
@@ -161,6 +173,16 @@ class PathRules:
         return changes
 
 
+def _reporting(content: dict[str, Any]) -> dict[str, Any] | None:
+    """The options with which a stream reports its tokens; None where it does, or is none that could."""
+    given = content.get(_OPTIONS)
+    if content.get("stream") is not True or not isinstance(given, dict | None):
+        return None
+    given = given or {}
+    # no option of a report that the client does not want may take part in it
+    return None if given.get("include_usage") is True else {**given, "continuous_usage_stats": False, **_REPORTS}
+
+
 def policies(rules: Rules, profile: dict[str, Any] | None, dialect: Dialect = PLAIN) -> dict[str, PathRules]:
     """Rules by path; a path without any is not in it. Nothing is checked against a profile that does not say.
 
@@ -170,5 +192,5 @@ def policies(rules: Rules, profile: dict[str, Any] | None, dialect: Dialect = PL
     name, known = profile.get("served_model_name") or "", frozenset(profile.get("modalities") or ())
     thinking = llm_pool.thinking_kwargs(profile.get("reasoning"))
     served = Served(name, dialect, thinking, profile.get("remote") is True)
-    made = {path: PathRules(path, rules, served, known) for path in GATED_PATHS + JSON_PATHS + FORM_PATHS}
+    made = {path: PathRules(path, rules, served, known) for path in GATED_PATHS + JSON_PATHS}
     return {path: one for path, one in made.items() if not one.idle}
