@@ -54,9 +54,11 @@ class FrontdoorLink:
         """Writes the next state and waits for it. False: no frontdoor is there. Raises SlotFault after ACK_LIMIT_S.
 
         It is written before anything is waited for: whoever is told to end meanwhile has said what holds. Only where
-        no state is left to count on from, the frontdoor is asked first.
+        no state is left to count on from, the frontdoor is asked first. A state without a profile keeps the names of
+        the one before, so that clients are told that its model is not served, and get no other one.
         """
         before = self.current()
+        fields = {**fields, "names": None if fields.get("profile") or before is None else before.known_as}
         shut = not fields.get("open")
         self._count(shut=before is None or not before.open)
         known = before.sequence if before else self._sequence or _number(self.status(), "state_sequence")

@@ -50,6 +50,7 @@ class SlotState:
     gate: str = "verified"  # what had to hold before it was opened
     replicas: Sequence[Mapping[str, Any]] | None = None  # each of several engines; None: there is one
     routing: Mapping[str, Any] | None = None  # how requests find their replica; None: there is one
+    names: Sequence[str] | None = None  # of the model that was served last, where none is
 
     def check(self) -> None:
         if self.replicas is not None and not (self.replicas and all(map(_is_replica, self.replicas))):
@@ -58,6 +59,13 @@ class SlotState:
     @property
     def profile_name(self) -> str | None:
         return None if self.profile is None else self.profile.get("name")
+
+    @property
+    def known_as(self) -> Sequence[str]:
+        """Return the names by which clients ask for its model; those of the last one where none is served."""
+        if self.profile is None:
+            return self.names or ()
+        return [self.profile["served_model_name"], *((self.request or {}).get("model_aliases") or ())]
 
     @property
     def fingerprint(self) -> str | None:

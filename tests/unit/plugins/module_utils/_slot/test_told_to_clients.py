@@ -158,3 +158,20 @@ def test_what_settles_loads_and_does_not_switch(fake_host):
     told = [(state["phase"], (state["switch"] or {}).get("loading")) for state, _answers in seen]
     there, back = [("switching", True), ("switching", True)], [("switching", False), ("switching", True)]
     assert told == [*there, ("verifying", False), *back, ("verifying", False), ("serving", None)]
+
+
+def test_a_stopped_slot_keeps_the_names_of_its_model(fake_host):
+    """The frontdoor of several slots would give its clients another model's answers."""
+    fake_host.render("a", frontdoor__model_aliases=["chat"])
+    switch(fake_host, "a")
+    served = fake_host.state
+    assert (served.names, served.known_as) == (None, [served.profile["served_model_name"], "chat"])
+    b70ctl(fake_host, "stop")
+    for _ in range(2):
+        stopped = fake_host.state
+        assert (stopped.profile, list(stopped.names)) == (None, list(served.known_as))
+        assert list(stopped.known_as) == list(stopped.names)
+        # whoever looks again says the same
+        recover(fake_host)
+    switch(fake_host, "b")
+    assert (fake_host.state.names, fake_host.state.known_as[1:]) == (None, [])

@@ -34,6 +34,7 @@ from frontdoor.policy.routes import CHAT_PAGE_PATHS, REMOTE_PATHS, Kind
 from frontdoor.policy.routing import names_all_replicas, replica_named
 from frontdoor.slot.current import STOPPING, Slot
 from frontdoor.slot.engine_metrics import EngineMetrics
+from frontdoor.slot.journal import History
 from frontdoor.slot.liveness import Liveness
 from frontdoor.slot.maintenance import Lease, Maintenance
 from frontdoor.slot.quarantine import Quarantine
@@ -113,7 +114,7 @@ class App:
         self._local = LocalAnswers(
             config=config,
             server=self.server,
-            histories=[one.history for one in self.followers],
+            histories=[History(slot.journal_file) for slot in slots],
             watchdogs=[Liveness(slot.state_file) for slot in slots],
             records=records,
             quarantine=Quarantine(config.slot.quarantine_file),
@@ -258,7 +259,7 @@ class App:
     def _state_applied(self, follower: Follower) -> None:
         """What follows from the state of a slot, and from those of all."""
         state = follower.slot.state
-        self.ledger.models[follower.target.index] = next(iter(follower.names), "")
+        self.ledger.models[follower.target.index] = next(iter(follower.slot.names), "")
         profile = str((state.profile or {}).get("name") or "")
         self.ledger.activities[follower.target.index].phase(time.time(), state.phase, profile, state.reason)
         self.events.requests = self.config.log.events and all(one.slot.state.event_log for one in self.followers)
@@ -267,7 +268,7 @@ class App:
         # of two slots that serve one name, such as before and after a move, the first that is open; who served it last
         order = sorted(self.followers, key=lambda one: (one.slot.closed is not None, one.slot.state.profile is None))
         for one in order:
-            for model in one.names:
+            for model in one.slot.names:
                 by_model.setdefault(model, one.target)
 
     # --- requests --------------------------------------------------------------------------------------------------

@@ -18,8 +18,6 @@ from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.sentinel import Sentinel
 from frontdoor.policy.routing import Reader
 from frontdoor.slot.current import STOPPING, Slot, spoken
-from frontdoor.slot.journal import History
-from frontdoor.slot.names import names_before, names_of
 from frontdoor.slot.replicas import Replicas
 from frontdoor.slot.state import SlotState, StateFile
 
@@ -71,10 +69,6 @@ class Follower:
         first = self._state_file.poll()
         assert first is not None
         self.slot = Slot(first)
-        #: the last switches
-        self.history = History(config.slot.journal_file)
-        #: of the model that is served; a slot that was stopped keeps them, so that no other model answers in its place
-        self.names = names_of(first) or names_before(first, self.history, config.slot.profiles_dir)
         self._sequence = first.sequence
         self.target = Target(index, self.name, self.slot, self.replicas, self.permits, self.sentinel)
         self.reader = Reader(first.routing, (), counts_answer=False)
@@ -102,7 +96,6 @@ class Follower:
         # what ended before is logged by the old rules
         self._ledger.settle()
         self.slot.apply(state)
-        self.names = names_of(state) or self.names
         count = len(self.replicas.all)
         # first, so that a dismissed request finds the slot that serves its model now
         self._applied(self, before)

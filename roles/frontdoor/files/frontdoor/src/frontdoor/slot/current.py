@@ -36,6 +36,11 @@ class Slot:
         self.remote = (state.profile or {}).get("remote") is True
         #: rules for bodies, by path
         self.rules: dict[str, PathRules] = policies(state.rules, state.profile, spoken(state))
+        #: the names by which clients ask for its model; one that was stopped keeps those of the last, so that no other
+        #: model answers in its place
+        name = str((state.profile or {}).get("served_model_name") or "")
+        names = (name,) if name else state.names
+        self.names = (*names, *state.rules.model_aliases) if names else ()
         self.count_down()
 
     def drain(self) -> None:

@@ -91,6 +91,8 @@ class SlotState:
     #: at least one
     replicas: tuple[ReplicaState, ...]
     routing: Routing
+    #: of the model that was served last, where none is
+    names: tuple[str, ...]
 
 
 _NAMES = [field.name for field in dataclasses.fields(SlotState)]
@@ -219,6 +221,7 @@ def _state(table: dict[str, Any], config: Config) -> SlotState:
             remote=own.remote,
         ),
     }
+    decided["names"] = tuple(table.get("names") or ())
     decided["replicas"] = _replicas(table, decided["max_active_generations"], backend_url)
     routing = table.get("routing")
     lists = ("headers", "json_fields")
@@ -299,6 +302,7 @@ def parse(raw: bytes, config: Config) -> SlotState:
     _check_dialect(table["engine"])
     # slots of before, and those with one engine, do not tell these
     _check_replicas(table.get("replicas"))
+    _check("names", list | None, table.get("names"))
     _check("routing", dict | None, table.setdefault("routing", None))
     _check_members(table, _ROUTING_MEMBERS)
     _check_reasoning(table["profile"])
