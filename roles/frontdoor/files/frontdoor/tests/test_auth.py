@@ -55,6 +55,15 @@ def test_keys_are_known_by_their_digest(tmp_path: Path) -> None:
         ('[keys]\na = "plain text"\n', "the key 'a' is not"),
         ('[keys]\n"a b" = "sha256:' + "0" * 64 + '"\n', "the key 'a b' is not"),
         ('[keys]\na.b = "sha256:' + "0" * 64 + '"\n', "a name with a dot needs quotes"),
+        (f'limits = 7\n[keys]\na = "{digest("x")}"\n', "must hold one table"),
+        (f'[keys]\na = "{digest("x")}"\n[limits]\nb = {{}}\n', 'limits."b".: there is no such key'),
+        (f'[keys]\na = "{digest("x")}"\n[limits]\na = 7\n', "'a' is no limit; known: requests_per_minute, "),
+        (
+            f'[keys]\na = "{digest("x")}"\n[limits]\n"*" = {{tokens_per_day = "9"}}\n',
+            "tokens_per_day is '9', which is no",
+        ),
+        (f'[keys]\na = "{digest("x")}"\n[limits.a]\ntokens_per_day = -1\n', "tokens_per_day is -1, which is no"),
+        (f'[keys]\na = "{digest("x")}"\n[limits.a]\ntokens_per_day = true\n', "tokens_per_day is True, which is no"),
         ('[other]\nx = 1\n[keys]\na = "sha256:' + "0" * 64 + '"\n', "must hold one table"),
     ],
 )
@@ -67,11 +76,11 @@ def test_a_key_is_made_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--make-key", "alice"]) == 0
     secret, line = capsys.readouterr().out.splitlines()
     assert len(secret) > 40
-    assert parse_keys(f"[keys]\n{line}\n") == {"alice": bytes.fromhex(digest(secret)[7:])}
+    assert parse_keys(f"[keys]\n{line}\n") == ({"alice": bytes.fromhex(digest(secret)[7:])}, {})
     assert make_key() != make_key()
     assert main(["--make-key", "team.alice-1_x"]) == 0
     secret, line = capsys.readouterr().out.splitlines()
-    assert parse_keys(f"[keys]\n{line}\n") == {"team.alice-1_x": bytes.fromhex(digest(secret)[7:])}
+    assert parse_keys(f"[keys]\n{line}\n") == ({"team.alice-1_x": bytes.fromhex(digest(secret)[7:])}, {})
     for name in ('a b"', "", "x" * 65, "ä", "a\n"):
         assert main(["--make-key", name]) == 2
         told = capsys.readouterr()

@@ -312,7 +312,7 @@ class App:
             client.refuse(found, head)
         elif head.gated:
             follower = self._of_model(head, document) if self._several else self.first
-            work = self._admit(follower, client, head, document)
+            work = self._over_limit(client) or self._admit(follower, client, head, document)
             if not isinstance(work, Refusal):
                 return work
             client.turn_away(work, head)
@@ -330,6 +330,17 @@ class App:
                 return work
             client.refuse(work, head)
         return None
+
+    def _over_limit(self, client: ClientConnection) -> Refusal | None:
+        """Why the client's key may not ask for more work now."""
+        name = client.key_name
+        limits = self.keys.limits(name) if self.keys is not None and name is not None else None
+        if limits is None or name is None:
+            return None
+        # what ended a moment ago counts
+        self.ledger.settle()
+        found = self.ledger.quotas.exceeded(name, limits, time.time())
+        return None if found is None else errors.over_limit(*found)
 
     def _admit(
         self, follower: Follower, client: ClientConnection, head: RequestHead, document: Document

@@ -156,6 +156,14 @@ def too_many_generations(places: int, limit: int) -> Refusal:
     return Refusal(400, "too_many_generations", message, details=details)
 
 
+def over_limit(name: str, limit: int, left_s: float) -> Refusal:
+    """An API key has used what it may."""
+    what, _per, span = name.split("_")
+    seconds = max(1, math.ceil(left_s))
+    message = f"this API key may use {limit} {what} per {span}, and has; the next {span} begins in {seconds} s"
+    return Refusal(429, "rate_limit_exceeded", message, seconds, {"limit": name})
+
+
 def queue_full(queued: int, retry_after_s: int) -> Refusal:
     """Too many are waiting already."""
     message = f"{queued} generations are already waiting for a slot"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 
 from frontdoor import errors
 from frontdoor.admission.permits import Permit
@@ -49,7 +50,7 @@ class Exchange:
     __slots__ = (
         *("_asked", "_awaits_first", "_body", "_client", "_connecting", "_connection", "_done", "_first_byte_s"),
         *("_gaps", "_head", "_head_bytes", "_hides", "_last_activity", "_look_at", "_looked", "_only", "_paused"),
-        *("_permit", "_received", "_relay", "_replica", "_response", "_server", "_shut_client", "_sign"),
+        *("_permit", "_reads", "_received", "_relay", "_replica", "_response", "_server", "_shut_client", "_sign"),
         *("_size", "_started", "_tail", "_target", "_tried", "_unread"),
     )
 
@@ -94,7 +95,7 @@ class Exchange:
         self._head_bytes = b""
         # the last bytes of the body
         self._tail: bytes | bytearray = b""
-        self._received = 0
+        self._received = self._reads = 0
         # of an answer that is watched: where the next look is due, whether there was one, and the sign that it found
         self._look_at = 0
         self._looked = False
@@ -111,6 +112,7 @@ class Exchange:
         server.ledger.metrics.request_bytes += size
         if size >= _SMALL:
             server.memory.add(self._client.client_key, size)
+        self._count_request()
         if self._permit is None or self._permit.acquire():
             self._asked = None
             self._forward()
@@ -121,6 +123,12 @@ class Exchange:
             # both are held while it waits
             server.memory.add(self._client.client_key, size)
             self._size += size
+
+    def _count_request(self, number: int = 1) -> None:
+        """Count work that an API key asks for, or take that back."""
+        key = self._client.key_name
+        if self._permit is not None and key is not None:
+            self._server.ledger.quotas.requested(key, time.time(), number)
 
     def admitted(self, waited: float) -> None:
         """The permits are there, after a wait of so many seconds."""
@@ -139,6 +147,7 @@ class Exchange:
             return
         assert asked is not None
         server.ledger.metrics.request_bytes -= len(asked.body)
+        self._count_request(-1)
         self._let_go()
         self._client.dispatch(self._head, asked)
 
@@ -338,6 +347,7 @@ class Exchange:
                 self._connection.streams = self._response.event_stream
             self._first_byte_s += now - self._last_activity
         elif self._gaps is not None:
+            self._reads += 1
             self._gaps.observe(now - self._last_activity)
 
     def _give_back(self, reusable: bool) -> None:
@@ -520,6 +530,7 @@ class Exchange:
                 replica.index if replica is not None and target.replicas.several else -1,
                 target.index,
                 client.request_id,
+                self._reads,
             )
         )
         client.exchange_done(keep)

@@ -52,6 +52,8 @@ class Entry:
     #: the number of the slot; -1 where it is not known which one was meant
     slot: int = 0
     request_id: bytes = b""
+    #: of an event stream: reads after the first
+    reads: int = 0
     #: prompt tokens and generated ones, where the engine reported them
     tokens: tuple[int, int] | None = None
 

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from frontdoor.admission.quotas import Quotas
 from frontdoor.observability.activity import Activity, Entry
 from frontdoor.observability.events import EventLog
 from frontdoor.observability.metrics import ENGINE_5XX, ENGINE_FAULTS, REFUSED, Metrics
@@ -60,6 +61,8 @@ class Ledger:
         # by their numbers
         self._slots = [*self.metrics.slots.values()]
         self._names = [*self.metrics.slots]
+        #: of the API keys
+        self.quotas = Quotas()
         #: the model that each slot serves, or served last
         self.models = [""] * len(self._names)
         self.activities = [Activity(stats) for stats in self._slots]
@@ -172,6 +175,10 @@ class Ledger:
         else:
             slot.refused(entry.code, entry.status)
         entry.tokens = usage(entry.tail)
+        if entry.key_name is not None:
+            # of a stream that was cut short nobody reports the tokens: most engines send each by itself
+            used = entry.reads if entry.tokens is None else sum(entry.tokens)
+            self.quotas.spent(entry.key_name, time.time(), used)
         if entry.tokens is not None:
             for counted in (slot,) if key is None else (slot, key):
                 counted.prompt_tokens += entry.tokens[0]

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""API keys: known by name, kept as digests, compared in constant time."""
+"""API keys: known by name, kept as digests, compared in constant time; and how much work each may ask for."""
 
 from __future__ import annotations
 
@@ -10,12 +10,22 @@ import re
 import secrets
 import tomllib
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from frontdoor.config import ConfigError
 from frontdoor.slot.regular import Watched
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+
+
+class KeyLimits(NamedTuple):
+    """How much work one key may ask for; 0 sets no limit."""
+
+    requests_per_minute: int = 0
+    requests_per_day: int = 0
+    tokens_per_minute: int = 0
+    tokens_per_day: int = 0
 
 
 def digest(secret: str) -> str:
@@ -36,15 +46,21 @@ def key_line(name: str, secret: str) -> str:
     return f'"{name}" = "{digest(secret)}"'
 
 
-def parse_keys(text: str) -> dict[str, bytes]:
-    """Read `[keys]` with `NAME = "sha256:..."`; raise ConfigError that names what is wrong."""
+# stands for every key without limits of its own
+_OTHERS = "*"
+_TABLES = 'one table [keys] with "NAME" = "sha256:<64 hexadecimal digits>", and maybe one [limits."NAME"] for each key'
+
+
+def parse_keys(text: str) -> tuple[dict[str, bytes], dict[str, KeyLimits]]:
+    """Read `[keys]` with `NAME = "sha256:..."`, and the limits; raise ConfigError that names what is wrong."""
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
         raise ConfigError(f"not valid TOML: {exc}") from exc
     keys = table.get("keys")
-    if set(table) != {"keys"} or not isinstance(keys, dict) or not keys:
-        raise ConfigError('must hold one table [keys] with "NAME" = "sha256:<64 hexadecimal digits>"')
+    limits = table.get("limits", {})
+    if not {"keys"} <= set(table) <= {"keys", "limits"} or not isinstance(keys, dict) or not keys:
+        raise ConfigError(f"must hold {_TABLES}")
     found = {}
     for name, value in keys.items():
         match = _DIGEST.fullmatch(value) if isinstance(value, str) else None
@@ -54,7 +70,22 @@ def parse_keys(text: str) -> dict[str, bytes]:
                 f'the key {name!r} is not "NAME" = "sha256:<64 hexadecimal digits>" (see --make-key){dotted}'
             )
         found[name] = bytes.fromhex(match[1])
-    return found
+    if not isinstance(limits, dict):
+        raise ConfigError(f"must hold {_TABLES}")
+    return found, {name: _limits(name, value, found) for name, value in limits.items()}
+
+
+def _limits(name: str, value: Any, keys: dict[str, bytes]) -> KeyLimits:
+    """The limits of one key; raise ConfigError."""
+    where = f'[limits."{name}"]'
+    if name not in keys and name != _OTHERS:
+        raise ConfigError(f'{where}: there is no such key; "{_OTHERS}" is for all that have no limits of their own')
+    for limit, number in value.items() if isinstance(value, dict) else ((name, value),):
+        if limit not in KeyLimits._fields:
+            raise ConfigError(f"{where}: {limit!r} is no limit; known: {', '.join(KeyLimits._fields)}")
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise ConfigError(f"{where}: {limit} is {number!r}, which is no whole number of 0 or more")
+    return KeyLimits(**value)
 
 
 class Keys:
@@ -66,11 +97,16 @@ class Keys:
         #: what is wrong with the file now, while the keys of before are kept; empty when nothing is
         self.error = ""
         self._keys: dict[str, bytes] = {}
+        self._limits: dict[str, KeyLimits] = {}
         self.refresh()
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._keys)
+
+    def limits(self, name: str) -> KeyLimits | None:
+        """How much work a key may ask for; None where that is not limited."""
+        return self._limits.get(name) or self._limits.get(_OTHERS)
 
     def refresh(self) -> bool:
         """Read the file again when it changed; True when it did. If it is wrong, keep the keys; raise ConfigError."""
@@ -78,7 +114,7 @@ class Keys:
             raw = self._file.read()
             if raw is None:
                 return False
-            self._keys = parse_keys(raw.decode())
+            self._keys, self._limits = parse_keys(raw.decode())
         except (OSError, UnicodeDecodeError) as exc:
             self.error = f"{self._file.path}: cannot be read: {exc}"
         except ConfigError as exc:
