@@ -31,8 +31,9 @@ class ActionModule(ControllerAction):
         places = [COLLECTION / "roles" / name for name in roles]
         options = {name: one for place in places if place.is_dir() for name, one in options_of(place).items()}
         hosts = {host: everything.raw_get(host) for host in variables["ansible_play_hosts_all"]}
-        value = lambda host, name: everything[host][name]  # noqa: E731
-        faults = site_faults(options, roles, ours(COLLECTION), hosts, value, _origin)
+        faults = site_faults(
+            options, roles, ours(COLLECTION), hosts, lambda host, name: everything[host][name], _origin
+        )
         return {"failed": bool(faults), "msg": "\n".join(faults)}
 
 

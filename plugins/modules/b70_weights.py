@@ -365,6 +365,7 @@ def main() -> None:
             "profile_dirs": {"type": "list", "elements": "str", "default": []},
             "stack_dirs": {"type": "list", "elements": "str", "default": []},
             "inline_profiles": {"type": "dict", "default": {}},
+            "weights": {"type": "dict", "default": {}},
             "client": {"type": "dict"},
             "options": {"type": "dict", "default": {}, "options": OPTIONS},
             "pins_file": {"type": "path", "default": ""},

@@ -86,6 +86,12 @@ class Download(Job):
     def folder(self) -> Folder:
         return Folder(Path(host.beside(self.directory, "fetch")), _LOCKS)
 
+    @property
+    def _asked(self) -> Request:
+        if self.request is None:
+            raise TypeError(f"the download to {self.directory} is looked at without a request")
+        return self.request
+
     def answer(self, step: str) -> dict[str, Any]:
         """``state`` is none, running or ended; with ``error`` of one that brought nothing, and ``broke_off`` if it was
         killed."""
@@ -98,16 +104,15 @@ class Download(Job):
         return {"state": found.state, **{key: value for key, value in found.result.items() if key != "failed"}}
 
     def differs(self, given: Mapping[str, Any]) -> list[str]:
-        assert self.request is not None
+        request = self._asked
         # A download is joined whoever gives the files.
-        asked = {**self.request.spec, "source": dict(self.request.identity)}
+        asked = {**request.spec, "source": dict(request.identity)}
         others = [key for key, value in asked.items() if key != "peers" and given["asked"].get(key) != value]
         there = os.path.exists(os.path.join(self.directory, MANIFEST)) or "files" not in (self.folder.result() or {})
         return [*([f"another {', '.join(others)}"] if others else ()), *(() if there else ["what was removed since"])]
 
     def begin(self) -> Beginning:
-        request, folder = self.request, self.folder
-        assert request is not None
+        request, folder = self._asked, self.folder
         user = _user(request.options["user"])
         os.chown(folder.out, user.pw_uid, user.pw_gid)
         found = listed(request, folder, user)

@@ -501,14 +501,14 @@ class _Scan:
             stop = text.find("</", tag.end())
             if stop > 0:
                 return self._kept(plain, strength, _Span(tag.end(), stop))
-        bar = re.compile(r"[`*]*[ \t]*[|│┃][ \t]*").match(text, end)
+        column = re.compile(r"[`*]*[ \t]*[|│┃][ \t]*").match(text, end)
         if (
-            bar
+            column
             and re.search(r"(?:^|[|│┃])[ \t*`]*$", lead)
-            and not re.match(r"[^\n]*\n[ \t]*[|+:─━┼-][-\s|+:─━┼]*(?:\n|$)", text[bar.end() :][:400])
+            and not re.match(r"[^\n]*\n[ \t]*[|+:─━┼-][-\s|+:─━┼]*(?:\n|$)", text[column.end() :][:400])
         ):
-            cell = re.compile(r"[ \t]*(?:[|│┃]|\n|$)").search(text, bar.end())
-            return self._kept(plain, strength, _Span(bar.end(), cell.start() if cell else len(text)))
+            cell = re.compile(r"[ \t]*(?:[|│┃]|\n|$)").search(text, column.end())
+            return self._kept(plain, strength, _Span(column.end(), cell.start() if cell else len(text)))
         if strength == 2 and (
             alone := re.compile(r"[ \t]+(\S*\w\S*)[ \t\r]*(?=\n|$)|(?:\t| {2,})(\S*\w\S*)").match(text, end)
         ):
