@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from kit import Call, bench, on_loop, until
 
+from frontdoor.config import ConfigError, from_table
+
 CHAT = "/v1/chat/completions"
 
 
@@ -211,6 +213,36 @@ async def test_browsers_get_their_permission(tmp_path: Path) -> None:
         answer = await client.ask("POST", CHAT, b"{}", "Origin: http://ui")
         assert answer.header("Access-Control-Allow-Origin") == "*"
         assert (await client.ask("POST", CHAT, b"{}")).header("Access-Control-Allow-Origin") is None
+
+
+@on_loop
+async def test_each_of_several_origins_gets_its_own_permission(tmp_path: Path) -> None:
+    allowed = ["https://ui.example", "http://10.0.0.7:3000"]
+    async with bench(tmp_path, cors={"allow_origins": allowed}) as run:
+        client = await run.client()
+        for origin in (*allowed, "https://other.example", "https://ui.example:8443", "null"):
+            expected = origin if origin in allowed else None
+            fields = f"Origin: {origin}", "Access-Control-Request-Method: POST"
+            for method, path, status in (
+                ("OPTIONS", CHAT, 204),
+                ("POST", CHAT, 200),
+                ("GET", "/health", 200),
+                ("GET", "/x", 404),
+            ):
+                answer = await client.ask(method, path, b"{}" if method == "POST" else None, *fields)
+                assert answer.status == status
+                assert answer.header("Access-Control-Allow-Origin") == expected
+                # or a cache would give the permission of one to another
+                assert answer.header("Vary") == "Origin"
+        assert (await client.ask("POST", CHAT, b"{}")).header("Vary") is None
+
+
+@pytest.mark.parametrize(
+    "wrong", ["https://ui.example/", "ui.example", "https://u@ui.example", "", "https://a, https://b"]
+)
+def test_an_origin_that_no_browser_names_is_refused(wrong: str) -> None:
+    with pytest.raises(ConfigError, match=r"cors\.allow_origins: .* is no origin; write https://HOST"):
+        from_table({"cors": {"allow_origins": ["*", wrong]}})
 
 
 @on_loop

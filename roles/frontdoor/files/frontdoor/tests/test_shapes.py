@@ -106,7 +106,7 @@ def test_types_are_those_of_their_documentation() -> None:
 
 @on_loop
 async def test_the_engines_metrics_are_only_read(tmp_path: Path) -> None:
-    async with bench(tmp_path, cors={"allow_origin": ""}) as run:
+    async with bench(tmp_path, cors={"allow_origins": []}) as run:
         client = await run.client()
         for method in ("POST", "PUT", "DELETE", "PATCH"):
             answer = await client.ask(method, "/engine/metrics", b"{}" if method != "DELETE" else None)

@@ -30,6 +30,7 @@ from frontdoor.observability.status import LocalAnswers
 from frontdoor.policy.asked import permits_of
 from frontdoor.policy.document import Document
 from frontdoor.policy.keys import Keys
+from frontdoor.policy.origins import Origins
 from frontdoor.policy.routes import CHAT_PAGE_PATHS, REMOTE_PATHS, Kind
 from frontdoor.policy.routing import names_all_replicas, replica_named
 from frontdoor.slot.current import STOPPING, Slot
@@ -85,11 +86,6 @@ class App:
             limits, networks(config.listen.allowed_networks), networks(config.listen.trusted_proxies)
         )
         self.connections = self.connection_limiter.connections
-        origin = config.cors.allow_origin
-        cors = (
-            f"Access-Control-Allow-Origin: {origin}\r\nAccess-Control-Expose-Headers: Retry-After, X-Request-Id\r\n"
-            + ("" if origin == "*" else "Vary: Origin\r\n")
-        )
         self.server = Server(
             loop=loop,
             limits=limits,
@@ -103,7 +99,7 @@ class App:
             running=self.running,
             spread=spread,
             scheme=b"https" if config.tls.cert_file else b"http",
-            cors=cors.encode() if origin else b"",
+            cors=Origins(config.cors.allow_origins),
             keep_secrets=self.keys is None,
             make_id=maker_of_ids(),
         )
@@ -281,7 +277,7 @@ class App:
         """
         if self.keys is None or head.route.path in self._open_paths or head.route.kind is Kind.ADMIN:
             return None
-        if head.method == b"OPTIONS" and self.server.cors:
+        if head.method == b"OPTIONS" and self.server.cors.on:
             # a browser that asks first shows no key; without CORS the engine would be asked
             return None
         client.key_name = self.keys.identify(head.secret) if head.secret else None
@@ -321,7 +317,7 @@ class App:
         elif head.route.kind is Kind.ADMIN and head.method != b"OPTIONS":
             return self._admin.handle(client, head, bytes(document.body))
         elif head.route.kind is not Kind.ENGINE or (
-            head.method == b"OPTIONS" and (self.server.cors or head.route.methods)
+            head.method == b"OPTIONS" and (self.server.cors.on or head.route.methods)
         ):
             self._local.answer(client, head)
         else:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from frontdoor.networks import networks
+from frontdoor.policy import origins
 
 #: members of a request that say how many generations it asks for
 NUMBERS = ("n", "best_of")
@@ -162,9 +163,9 @@ class Limits(NamedTuple):
 
 
 class Cors(NamedTuple):
-    """Answer to browsers; an empty origin leaves the engine's own headers as they are."""
+    """Origins that browsers may use, `*` for all; none leaves the engine's own headers as they are."""
 
-    allow_origin: str = "*"
+    allow_origins: tuple[str, ...] = ("*",)
 
 
 PageSwitch = Literal["auto", "on", "off"]
@@ -298,6 +299,10 @@ def from_table(table: dict[str, Any]) -> Config:
             networks(getattr(config.listen, name))
         except ValueError as exc:
             raise ConfigError(f"listen.{name}: {exc}") from exc
+    try:
+        origins.checked(config.cors.allow_origins)
+    except ValueError as exc:
+        raise ConfigError(f"cors.allow_origins: {exc}") from exc
     slots = (config.slot, *config.slots)
     for member in ("name", "state_file"):
         values = [getattr(slot, member) for slot in slots]

@@ -23,6 +23,7 @@ from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.metrics import CLIENT_CLOSED, CLIENT_STALLED
 from frontdoor.observability.sentinel import Sentinel
 from frontdoor.policy.document import Document
+from frontdoor.policy.origins import Origins
 from frontdoor.policy.routes import style_of
 from frontdoor.slot.current import Slot
 from frontdoor.slot.replicas import Replicas
@@ -92,8 +93,7 @@ class Server:
     #: gives numbers from 0 to 1, by which refused clients are spread over time
     spread: Callable[[], float]
     scheme: bytes
-    #: header lines for browsers; empty where the engine's own are passed on
-    cors: bytes
+    cors: Origins
     #: whether the credentials of a request are the engine's business
     keep_secrets: bool
     #: makes names for requests that have none
@@ -373,7 +373,7 @@ class ClientConnection(asyncio.Protocol):
 
     def own_fields(self, head: RequestHead) -> bytes:
         """Header lines of each answer: the request's name, and those for browsers on requests that come from one."""
-        return self.id_line + self.server.cors if head.origin else self.id_line
+        return self.id_line + self.server.cors.fields(head.origin) if head.origin else self.id_line
 
     def turn_away(self, refusal: Refusal, head: RequestHead | None, raw: bytes = b"") -> None:
         """Write an error of the frontdoor's own, which the caller notes; `raw` is a head that was not understood."""
@@ -383,7 +383,7 @@ class ClientConnection(asyncio.Protocol):
         else:
             style, fields, bare = head.route.style, self.connection_field(head), head.method == b"HEAD"
             if head.origin:
-                fields = self.server.cors + fields
+                fields = self.server.cors.fields(head.origin) + fields
         top, rest = refusal.render(style, fields, bare, self.server.spread())
         self.write(b"".join((top, self.id_line, rest)))
 

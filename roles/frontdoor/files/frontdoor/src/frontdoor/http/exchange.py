@@ -237,7 +237,7 @@ class Exchange:
             data = data[end:]
 
     def _parsed(self, raw: bytes) -> ResponseHead:
-        return response_head(raw, self._head.method == b"HEAD", bool(self._server.cors))
+        return response_head(raw, self._head.method == b"HEAD", self._server.cors.on)
 
     def _heard(self, response: ResponseHead) -> None:
         """The engine begins to answer."""

@@ -49,7 +49,7 @@ class Listing(Exchange):
 
     def _parsed(self, raw: bytes) -> ResponseHead:
         # the engine is asked for the list even where the client asks for the head alone
-        return response_head(raw, False, bool(self._server.cors))
+        return response_head(raw, False, self._server.cors.on)
 
     def _begin(self, response: ResponseHead, rest: bytes) -> None:
         assert self._connection is not None

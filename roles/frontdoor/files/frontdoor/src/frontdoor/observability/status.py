@@ -84,7 +84,7 @@ class LocalAnswers:
         if head.method == b"OPTIONS":
             # a browser asks what it may do
             fields = client.own_fields(head) + client.connection_field(head)
-            fields += _PREFLIGHT if self.server.cors and head.origin else b""
+            fields += _PREFLIGHT if self.server.cors.on and head.origin else b""
             client.write(errors.response(204, None, fields))
         elif head.route.kind is not Kind.LOCAL or path == "*":
             client.refuse(errors.unknown_path(path), head)
