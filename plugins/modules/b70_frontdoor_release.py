@@ -10,8 +10,9 @@ module: b70_frontdoor_release
 short_description: Activate a release of the frontdoor, or restore the previous one
 version_added: 0.2.0
 description:
-  - Writes configuration, keys, units and the link to the environment, restarts the service if another build runs, and
-    waits until this build answers.
+  - Writes configuration, keys, units and the link to the environment, and waits until this build answers.
+  - Reloads the service if only its settings differ, and restarts it if its program or unit differs, or if it says that
+    its new settings need that.
   - If any of this fails, the module restores the configuration, the units and the environment that served before,
     starts the service with them unless it still runs, and fails with the cause and the running build. New keys stay in
     place.
@@ -46,7 +47,9 @@ options:
     choices: [present, absent]
     default: present
   build:
-    description: The value that the release reports as C(frontdoor.build). Required with O(state=present).
+    description:
+      - The value that the release reports as C(frontdoor.build). What stands behind the dot names its settings and
+        its certificate, which a reload may change. Required with O(state=present).
     type: str
   environment:
     description: The environment of the release. Required with O(state=present).
@@ -59,7 +62,7 @@ options:
     type: str
   unit:
     description:
-      - The text of C(b70-openai-frontdoor.service), which names O(build). Required with O(state=present).
+      - The text of C(b70-openai-frontdoor.service), which names O(build) up to the dot. Required with O(state=present).
     type: str
   helper_unit:
     description: The text of C(b70-slot-admin@.service). Without it the unit is removed.

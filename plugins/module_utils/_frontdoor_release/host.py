@@ -16,7 +16,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from .types import (
     Move,
     Place,
     ReleaseFault,
+    Reload,
     Remove,
     Step,
     UnitState,
@@ -170,6 +171,11 @@ class HostEffects:
                 _keep(place, identity)
             case Await(identity, limit_s):
                 self._await(identity, limit_s)
+            case Reload(identity, limit_s, restart):
+                _run(("systemctl", "reload", UNIT))
+                if self._await(identity, limit_s, reloaded=True):
+                    _run(restart.argv, restart.limit_s)
+                    self._await(identity, limit_s)
 
     def kept(self, place: Place) -> Kept:
         texts = _texts([place.kept(path) for path in place.kept_files] + [place.record_file])
@@ -181,10 +187,14 @@ class HostEffects:
         )
 
     def answers(self, url: str) -> str:
+        return str(self._said(url).get("build", ""))
+
+    def _said(self, url: str) -> Mapping[str, Any]:
+        """What a frontdoor says of itself; nothing where none answers."""
         try:
-            return str(_get(url)["frontdoor"]["build"])
+            return dict(_get(url)["frontdoor"])
         except (OSError, ValueError, KeyError, TypeError):
-            return ""
+            return {}
 
     def journal(self) -> list[str]:
         """That start alone, and nothing of what ran before."""
@@ -196,13 +206,18 @@ class HostEffects:
         except ReleaseFault:
             return []
 
-    def _await(self, identity: Identity, limit_s: float) -> None:
+    def _await(self, identity: Identity, limit_s: float, *, reloaded: bool = False) -> list[str]:
+        """Wait for a build. Of a process that was reloaded, returns the settings that it needs a restart for."""
         until = time.monotonic() + limit_s
-        while (build := self.answers(identity.url)) != identity.build:
+        while (build := (said := self._said(identity.url)).get("build", "")) != identity.build:
+            if reloaded and said.get("restart_needed"):
+                return list(said["restart_needed"])
             if time.monotonic() >= until:
                 seen = f"another build, {build}" if build else "nobody"
-                raise ReleaseFault(f"{seen} answered within {limit_s:g} s")
+                wrong = f": {said['settings_error']}" if said.get("settings_error") else ""
+                raise ReleaseFault(f"{seen} answered within {limit_s:g} s{wrong}")
             time.sleep(ASK_EVERY_S)
+        return []
 
 
 def _write(file: File) -> None:

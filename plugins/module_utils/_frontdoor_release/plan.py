@@ -29,12 +29,14 @@ from .types import (
     Place,
     Plan,
     Release,
+    Reload,
     Remove,
     Step,
     Write,
+    program_of,
 )
 
-RELOAD = Command(("systemctl", "daemon-reload"), "make systemd reread its units")
+REREAD = Command(("systemctl", "daemon-reload"), "make systemd reread its units")
 ABSENT = {"state": "absent"}
 
 
@@ -92,7 +94,7 @@ def _keep(release: Release, found: Found) -> tuple[Step, ...]:
     """Record what serves on a host where no record is; only files of the process that answers are worth it."""
     place, unit = release.place, found.texts.get(release.units[0].path, "")
     known = _exists(place.record_file, found) or not _exists(place.link, found)
-    if known or not found.answers or found.answers not in unit:
+    if known or not found.answers or program_of(found.answers) not in unit:
         return ()
     return (Keep(place, Identity(found.answers, _in_use(place, found), release.identity.url)),)
 
@@ -119,13 +121,17 @@ def _activate(release: Release, found: Found) -> tuple[Step, ...]:
     if any(file.path.endswith(SOCKET) for file in gone):
         steps.append(disable(SOCKET))
     steps += [Remove(file.path) for file in gone]
-    # The answer tells which build runs. A process of another one is the only reason to restart it.
+    # The answer tells which build runs. A process of another program is a reason to restart it; one with other settings
+    # reads them again, and says where that is not enough.
     service: list[Step] = [] if found.units[UNIT].enabled else [enable(UNIT)]
-    starts = found.answers != identity.build or not found.units[UNIT].active
+    again = restart(UNIT, _restart_limit(release))
+    starts = program_of(found.answers) != identity.program or not found.units[UNIT].active
     if starts:
-        service += [restart(UNIT, _restart_limit(release)), Await(identity, release.start_timeout)]
+        service += [again, Await(identity, release.start_timeout)]
+    elif found.answers != identity.build:
+        service.append(Reload(identity, release.start_timeout, again))
     # Before a start in any case: an interrupted run may have written units too.
-    steps += [RELOAD] if changed or starts else []
+    steps += [REREAD] if changed or starts else []
     if helper[-1].content is not None:
         state = found.units[SOCKET]
         steps += [] if state.enabled else [enable(SOCKET)]
@@ -161,7 +167,7 @@ def way_back(release: Release, was: Identity, kept: Kept) -> tuple[Step, ...]:
     # Stopped while systemd knows it.
     steps += [] if had else [disable(SOCKET)]
     steps += [Remove(path) for path in place.kept_files if path not in kept.texts]
-    return (*steps, RELOAD, *([enable(SOCKET), restart(SOCKET)] if had else []))
+    return (*steps, REREAD, *([enable(SOCKET), restart(SOCKET)] if had else []))
 
 
 def start_again(release: Release, was: Identity) -> tuple[Step, ...]:
@@ -176,7 +182,7 @@ def absence(place: Place, found: Found, stop_timeout: int) -> Plan:
         disable(unit, stop_timeout + COMMAND_LIMIT_S) for unit in (UNIT, SOCKET) if f"{place.unit_dir}/{unit}" in units
     ]
     steps += [Remove(path) for path in units]
-    steps += [RELOAD] if units else []
+    steps += [REREAD] if units else []
     archive = re.compile(rf"{re.escape(place.directory)}/b70_frontdoor-[^/]*[.]tar[.]gz")
     ours = [place.config_file, *place.key_files, place.kept_dir, *([place.link] if found.own_folder else [])]
     inside = {path for paths in found.children.values() for path in paths}

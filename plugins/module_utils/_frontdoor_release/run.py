@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from . import plan
-from .types import UNIT, Await, Command, Effects, Identity, Kept, Plan, Release, ReleaseFault, Step
+from .types import UNIT, Await, Command, Effects, Identity, Kept, Plan, Release, ReleaseFault, Reload, Step
 
 AGAIN = "Put right what is named here, then run this again"
 
@@ -36,7 +36,7 @@ def _take(step: Step, effects: Effects) -> None:
 def _taken_back(step: Step, wrong: str, effects: Effects, release: Release) -> ReleaseFault:
     """What is told of a release that failed at a step, once the one before is back."""
     # Otherwise it was not started yet.
-    started = isinstance(step, Command | Await) and UNIT in step.told
+    started = isinstance(step, Command | Await | Reload) and UNIT in step.told
     journal = plan.redacted(effects.journal()) if started else []
     said = "Its journal ends with:\n" + "\n".join(journal) + "\n" if journal else ""
     kept = effects.kept(release.place)

@@ -83,13 +83,25 @@ class Place:
         return f"{self.kept_dir}/{PurePosixPath(path).name}"
 
 
+def program_of(build: str) -> str:
+    """What of a build only another process changes; its settings may be read again."""
+    return build.partition(".")[0]
+
+
 @dataclass(frozen=True)
 class Identity:
-    """What a release answers with, what it runs from, and the address at which the host asks it."""
+    """What a release answers with, what it runs from, and the address at which the host asks it.
+
+    build: names the program and its unit and, behind a dot, its settings.
+    """
 
     build: str
     environment: str
     url: str
+
+    @property
+    def program(self) -> str:
+        return program_of(self.build)
 
     @property
     def text(self) -> str:
@@ -232,7 +244,20 @@ class Await:
         return f"see that {UNIT} answers at {self.identity.url}"
 
 
-Step: TypeAlias = "Write | MakeDirectory | Move | Link | Remove | Command | Keep | Await"
+@dataclass(frozen=True)
+class Reload:
+    """Has the service read its settings again, and starts it anew where it says that they need that."""
+
+    identity: Identity
+    limit_s: int
+    restart: Command
+
+    @property
+    def told(self) -> str:
+        return f"make sure that {UNIT} uses its settings"
+
+
+Step: TypeAlias = "Write | MakeDirectory | Move | Link | Remove | Command | Keep | Await | Reload"
 
 
 @dataclass(frozen=True)

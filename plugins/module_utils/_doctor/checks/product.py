@@ -140,12 +140,18 @@ def frontdoor(site: Site, answers: Answers) -> Finding:
             *lines,
             fix="See the check slot: it opens by itself as soon as a verified engine runs.",
         )
-    if door.get("keys_error"):
+    for error, what in (
+        ("keys_error", "a file of API keys is invalid, so the previous keys still count, revoked ones included"),
+        ("settings_error", "the frontdoor read settings that are invalid, so the previous ones still count"),
+    ):
+        if door.get(error):
+            fix = "Run site.yml --tags frontdoor again: the role writes the file from its variables."
+            return warned(what, str(door[error]), *lines, fix=fix)
+    if door.get("restart_needed"):
         return warned(
-            "a file of API keys is invalid, so the previous keys still count, revoked ones included",
-            str(door["keys_error"]),
+            f"the frontdoor has read settings that only a restart makes count: {', '.join(door['restart_needed'])}",
             *lines,
-            fix="Run site.yml --tags frontdoor again: the role writes the file from its variables.",
+            fix="Run site.yml --tags frontdoor, or: systemctl restart b70-openai-frontdoor",
         )
     return passed(f"the frontdoor is open for {(body.get('model_slot') or {}).get('name')}", *lines)
 

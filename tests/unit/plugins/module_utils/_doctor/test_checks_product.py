@@ -279,6 +279,10 @@ def test_the_frontdoor():
     wrong = {**body, "frontdoor": {"keys_error": "keys.toml: the key 'bob' is not"}}
     keys = found(status=200, body=json.dumps(wrong))
     assert (keys.level, keys.evidence[0]) == (Level.WARN, "keys.toml: the key 'bob' is not")
+    wrong = {**body, "frontdoor": {"settings_error": "tls: tls.key: no key"}}
+    assert found(body=json.dumps(wrong)).evidence[0] == "tls: tls.key: no key"
+    waits = found(body=json.dumps({**body, "frontdoor": {"restart_needed": ["listen.port"]}}))
+    assert (waits.level, "listen.port" in waits.summary) == (Level.WARN, True)
     assert "Connection refused" in found(status=0, error="[Errno 111] Connection refused").summary
     assert "not answered by the frontdoor" in found(body="<html>").summary
 

@@ -27,6 +27,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._frontdoor_release.type
     Plan,
     Release,
     ReleaseFault,
+    Reload,
     Remove,
     Step,
     UnitState,
@@ -37,14 +38,14 @@ DIGEST = "sha256:" + "a" * 64
 ROOT_FILE = {"owner": "root", "group": "root", "mode": "0644", "target": None}
 
 
-def release(name: str = "one", *, helper: bool = False, keys: bool = False) -> Release:
-    """A release whose build is called build-NAME."""
+def release(name: str = "one", *, settings: str = "", helper: bool = False, keys: bool = False) -> Release:
+    """A release whose build is called build-NAME.SETTINGS; those of `fixed` need a restart."""
     environment = f"/opt/b70/door/venv-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
     given = {
-        "build": f"build-{name}",
+        "build": f"build-{name}.{settings or name}",
         "environment": environment,
         "status_url": "http://127.0.0.1:8000/status",
-        "config": f"name = {name}\n",
+        "config": f"name = {settings or name}\n",
         "unit": f"Environment=B70_FRONTDOOR_BUILD=build-{name}\n",
         "helper_unit": "[Service]\n" if helper else "",
         "helper_socket": "[Socket]\n" if helper else "",
@@ -139,6 +140,19 @@ class FakeHost:
             case Await(identity, _limit):
                 if self.running != identity.build:
                     raise ReleaseFault("nobody answered within 5 s")
+            case Reload(identity, _limit, restart):
+                self._reload(identity, restart)
+
+    def _settings(self) -> str:
+        return self.files[PLACE.config_file].split()[-1]
+
+    def _reload(self, identity: Identity, restart: Command) -> None:
+        if self._settings() == "fixed":
+            self._command(*restart.argv)
+        elif self._settings() != "bad":
+            self.running = f"{self.running.partition('.')[0]}.{self._settings()}"
+        if self.running != identity.build:
+            raise ReleaseFault("another build answered within 5 s")
 
     def _remove(self, path: str) -> None:
         self.links.pop(path, None)
@@ -164,7 +178,7 @@ class FakeHost:
         elif unit == UNIT:
             build = re.search("BUILD=(.*)", self.known_unit)
             assert build, "restarted without a unit that systemd knows"
-            self.running = "" if build[1] in self.poisoned else build[1]
+            self.running = "" if build[1] in self.poisoned else f"{build[1]}.{self._settings()}"
             self.active.add(unit)
         else:
             self.active.add(unit)

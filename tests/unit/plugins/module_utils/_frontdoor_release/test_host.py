@@ -26,6 +26,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._frontdoor_release.type
     Move,
     Place,
     ReleaseFault,
+    Reload,
     Remove,
     UnitState,
     Write,
@@ -101,11 +102,40 @@ def test_waiting_for_an_answer_has_a_limit(
     now = [0.0]
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
     monkeypatch.setattr(host, "time", clock)
-    monkeypatch.setattr(host.HostEffects, "answers", lambda self, url: "b" if now[0] >= 3 else build)
+    monkeypatch.setattr(host.HostEffects, "_said", lambda self, url: {"build": "b" if now[0] >= 3 else build})
     effects.do(Await(Identity("b", "/env", URL), 5))
     now[0] = 0.0
     with pytest.raises(ReleaseFault, match=f"^{said} answered within 2 s$"):
         effects.do(Await(Identity("b", "/env", URL), 2))
+
+
+RESTART = Command(("systemctl", "restart", UNIT), "restart it")
+
+
+@pytest.mark.parametrize(
+    ("said", "ran"),
+    [
+        ([{"build": "b.1"}, {"build": "b.2"}], []),
+        ([{"build": "b.1"}, {"build": "b.1", "restart_needed": ["slots"]}, {}, {"build": "b.2"}], [RESTART.argv]),
+    ],
+)
+def test_a_reload_becomes_a_restart_where_the_process_says_so(
+    monkeypatch: pytest.MonkeyPatch, effects: host.HostEffects, said: list[dict[str, Any]], ran: list[tuple[str, ...]]
+) -> None:
+    commands: list[Any] = []
+    monkeypatch.setattr(host, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda seconds: None))
+    monkeypatch.setattr(host, "_run", lambda argv, limit_s=0: commands.append(argv))
+    monkeypatch.setattr(host.HostEffects, "_said", lambda self, url: said.pop(0))
+    effects.do(Reload(Identity("b.2", "/env", URL), 5, RESTART))
+    assert (commands, said) == ([("systemctl", "reload", UNIT), *ran], [])
+
+
+def test_settings_that_were_not_taken_are_named(monkeypatch: pytest.MonkeyPatch, effects: host.HostEffects) -> None:
+    wrong = {"build": "b.1", "settings_error": "frontdoor.toml: cors: no"}
+    monkeypatch.setattr(host, "_run", lambda argv, limit_s=0: "")
+    monkeypatch.setattr(host.HostEffects, "_said", lambda self, url: wrong)
+    with pytest.raises(ReleaseFault, match=r"^another build, b\.1 answered within 0 s: frontdoor\.toml: cors: no$"):
+        effects.do(Reload(Identity("b.2", "/env", URL), 0, RESTART))
 
 
 def test_a_file_is_judged_before_it_is_replaced(tmp_path: Path, effects: host.HostEffects) -> None:

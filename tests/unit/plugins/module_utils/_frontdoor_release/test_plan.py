@@ -25,6 +25,7 @@ from unit.plugins.module_utils._frontdoor_release.fake_host import DIGEST, PLACE
 
 RESTART = f"make sure that {UNIT} runs what is configured"
 ANSWERS = f"see that {UNIT} answers at http://127.0.0.1:8000/status"
+SETTINGS = f"make sure that {UNIT} uses its settings"
 RELOAD = "make systemd reread its units"
 
 
@@ -85,7 +86,8 @@ DRIFTS: list[tuple[Callable[[FakeHost], object], list[str]]] = [
     (lambda host: host.active.discard(UNIT), [RELOAD, RESTART, ANSWERS]),
     (lambda host: host.active.discard(SOCKET), [f"make sure that {SOCKET} runs what is configured"]),
     (lambda host: setattr(host, "running", ""), [RELOAD, RESTART, ANSWERS]),
-    (lambda host: setattr(host, "running", "build-other"), [RELOAD, RESTART, ANSWERS]),
+    (lambda host: setattr(host, "running", "build-other.one"), [RELOAD, RESTART, ANSWERS]),
+    (lambda host: setattr(host, "running", "build-one.other"), [SETTINGS]),
     (lambda host: host.groups.clear(), ["make the group door"]),
     (lambda host: host.files.update({"/etc/door/admin-keys.toml": ""}), ["remove /etc/door/admin-keys.toml"]),
     (
@@ -115,7 +117,19 @@ def test_an_upgrade_keeps_the_environment_before_and_removes_older_ones() -> Non
     steps = [step.told for step in converge(host, three).steps]
     assert steps[-1] == f"remove {one.identity.environment}"
     assert host.folders >= {two.identity.environment, three.identity.environment, "/opt/b70/door/notes"}
-    assert host.running == "build-three"
+    assert host.running == "build-three.three"
+
+
+def test_settings_alone_are_read_again_by_the_process_that_runs() -> None:
+    host = served(release())
+    record = f"record what {release().identity.environment} serves with"
+    assert told(host, release(settings="new")) == ["write /etc/door/frontdoor.toml", SETTINGS, record]
+    converge(host, release(settings="new"))
+    assert host.running == "build-one.new"
+    # and what they do not suffice for, says the process
+    converge(host, release(settings="fixed"))
+    assert host.running == "build-one.fixed"
+    assert told(host, release(settings="fixed")) == []
 
 
 def test_the_helper_is_stopped_before_its_units_go_and_the_service_starts() -> None:
@@ -139,7 +153,7 @@ def test_an_environment_that_is_no_link_yet_is_moved_aside() -> None:
     host.folders.add("/opt/b70/door/venv")
     host._remove(PLACE.kept_dir)
     steps = converge(host, two).steps
-    assert steps[0] == Keep(PLACE, Identity("build-one", "/opt/b70/door/venv-before", one.identity.url))
+    assert steps[0] == Keep(PLACE, Identity("build-one.one", "/opt/b70/door/venv-before", one.identity.url))
     moved = [step.told for step in steps].index("move /opt/b70/door/venv to /opt/b70/door/venv-before")
     assert steps[moved + 1].told.startswith("link /opt/b70/door/venv to ")
     assert "/opt/b70/door/venv-before" in host.folders
@@ -192,7 +206,7 @@ def test_a_diff_shows_files_but_no_digest_of_a_key() -> None:
 
 
 def test_the_summary_says_what_would_be_done() -> None:
-    steps: list[Step] = [Write(release().config), plan.RELOAD]
+    steps: list[Step] = [Write(release().config), plan.REREAD]
     foretold = "would write /etc/door/frontdoor.toml; would make systemd reread its units"
     assert plan.summary(steps, check_mode=True) == foretold
     assert plan.summary(steps, check_mode=False) == f"done: {foretold.replace('would ', '')}"

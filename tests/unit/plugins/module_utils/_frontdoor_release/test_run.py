@@ -70,7 +70,7 @@ def test_the_release_before_answers_whatever_fails(failing: Step) -> None:
         host.files.pop(path, None)
     assert plan.presence(BEFORE, host.found()).activate == ()
     converge(host, TRIED)
-    assert host.running == "build-two"
+    assert host.running == "build-two.two"
 
 
 def test_a_release_that_does_not_answer_is_taken_back_with_its_last_words() -> None:
@@ -109,12 +109,23 @@ def test_a_way_back_that_fails_says_so(failing: Step) -> None:
     assert "Could not see that" in str(fault)
     if isinstance(failing, Command):
         # systemd is asked again by the start.
-        assert ("serves again" in str(fault)) == (host.running == "build-one")
+        assert ("serves again" in str(fault)) == (host.running == "build-one.one")
         return
     assert f"could not be put back (Could not {failing.told}: no space left on device) and DOES NOT" in str(fault)
     assert f"see journalctl -u {UNIT}. Put right what is named here" in str(fault)
     assert fault.evidence["restored"] is False
     assert host.running == "", "it was started on files that are not its own"
+
+
+def test_settings_that_are_not_taken_are_put_back_and_restart_nothing() -> None:
+    host = serving()
+    was = state(host)
+    with pytest.raises(ReleaseFault) as caught:
+        converge(host, release("one", settings="bad", helper=True))
+    assert state(host) == was
+    assert f"Could not make sure that {UNIT} uses its settings: another build answered" in str(caught.value)
+    assert "serves again" in str(caught.value)
+    assert not [step for step in host.done if step.told.startswith(f"make sure that {UNIT} runs")]
 
 
 def test_a_release_before_that_does_not_answer_either_is_told() -> None:
@@ -154,7 +165,7 @@ def test_a_release_that_serves_stays_when_it_cannot_be_recorded() -> None:
     host.fails = lambda step: isinstance(step, Keep)
     fault = upgrade(host)
     assert str(fault) == f"Could not record what {TRIED.identity.environment} serves with: no space left on device"
-    assert host.running == "build-two"
+    assert host.running == "build-two.two"
 
 
 def test_a_removal_that_fails_says_where() -> None:

@@ -78,8 +78,7 @@ class App:
         self._engine_metrics = EngineMetrics(
             lambda: [(one.name, replica) for one in self.followers for replica in one.replicas.all]
         )
-        per_client = max(limits.max_buffered_bytes_per_client, limits.max_body_bytes)
-        self.memory = MemoryBudget(limits.max_buffered_bytes, per_client)
+        self.memory = MemoryBudget(limits)
         #: requests for the engine that are under way
         self.running: set[Exchange] = set()
         self.connection_limiter: ConnectionLimiter[ClientConnection] = ConnectionLimiter(
@@ -107,7 +106,7 @@ class App:
             keys = self.keys
             self.ledger.metrics.key_names = lambda: keys.names
         records = Records(config.slot.records_file)
-        self._local = LocalAnswers(
+        self.local = LocalAnswers(
             config=config,
             server=self.server,
             histories=[History(slot.journal_file) for slot in slots],
@@ -223,11 +222,21 @@ class App:
     # --- the slot's state ------------------------------------------------------------------------------------------
 
     def reload(self) -> None:
-        """Read the state file and the keys now, whether they look changed or not."""
+        """Read the state files and the keys now, whether they look changed or not."""
         self.refresh_keys()
-        for one in self.followers:
-            one.forget()
+        for one, slot in zip(self.followers, (self.config.slot, *self.config.slots), strict=True):
+            one.configure(self.config._replace(slot=slot))
         self.poll_state()
+
+    def configure(self, config: Config) -> None:
+        """Go by new settings, of which none is of those at the start; requests under way keep their bounds."""
+        self.config = self.local.config = config
+        limits, listen = config.limits, config.listen
+        self._open_paths = _OPEN_PATHS | {*CHAT_PAGE_PATHS} if chat.is_on(config) else _OPEN_PATHS
+        self.server.limits = self.memory.limits = limits
+        self.server.cors = Origins(config.cors.allow_origins)
+        self.connection_limiter.configure(limits, networks(listen.allowed_networks), networks(listen.trusted_proxies))
+        self.reload()
 
     def poll_state(self) -> None:
         """Apply each state file that changed."""
@@ -319,7 +328,7 @@ class App:
         elif head.route.kind is not Kind.ENGINE or (
             head.method == b"OPTIONS" and (self.server.cors.on or head.route.methods)
         ):
-            self._local.answer(client, head)
+            self.local.answer(client, head)
         else:
             work = self._pass_on(client, head, document)
             if not isinstance(work, Refusal):

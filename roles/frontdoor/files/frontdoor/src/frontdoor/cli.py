@@ -7,19 +7,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import hashlib
 import os
 import signal
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import uvloop
 
 from frontdoor import __version__
 from frontdoor.app import App
-from frontdoor.config import Config, ConfigError, load
+from frontdoor.config import Config, ConfigError, load, taken
 from frontdoor.http.listener import Listener
-from frontdoor.http.tls import TlsError, load_pair, server_context
+from frontdoor.http.tls import TlsError, server_context
 from frontdoor.observability.events import EventLog
 from frontdoor.observability.status import COMPILED, page
 from frontdoor.policy.keys import Keys, key_line, make_key
@@ -30,8 +32,8 @@ EXIT_LISTEN = 3
 _LAST_WORDS_S = 1.0
 # who connected just before the end gets an answer too
 _LAST_CALL_S = 0.1
-# what systemd shows a service there, nobody else can see
-CREDENTIALS = "/run/credentials/"
+# what the unit copies there is not there before it starts
+COPIES = "/run/b70-frontdoor/"
 
 
 def notify(message: str) -> None:
@@ -46,10 +48,17 @@ def notify(message: str) -> None:
             print(f"the service manager cannot be told: {exc}", file=sys.stderr)
 
 
-async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = None) -> int:
+def _digest(path: str, config: Config) -> str:
+    """What names the settings in a file, and the certificate that they are served with."""
+    certificate = config.tls.cert_file
+    shown = hashlib.sha256(Path(certificate).read_bytes()).hexdigest() if certificate else ""
+    return hashlib.sha256(Path(path).read_bytes() + shown.encode()).hexdigest()
+
+
+async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = None, path: str = "") -> int:
     """Run until SIGTERM or SIGINT (or `stop`), then drain; return the exit status.
 
-    Raises ConfigError and TlsError.
+    `path` is the file of the configuration, which SIGHUP reads again. Raises ConfigError and TlsError.
     """
     loop = asyncio.get_running_loop()
     stop = stop or asyncio.Event()
@@ -69,14 +78,26 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
         loop.add_signal_handler(number, stop.set)
 
     def reload() -> None:
-        app.reload()
-        if tls is not None:
-            try:
-                load_pair(tls, *config.tls)
-            except TlsError as exc:
-                events.emit("certificate_unusable", error=str(exc))
+        try:
+            now, needed = taken(app.config, load(path))
+            # a context of its own: a key that does not belong to its certificate would spoil the one in use
+            context, digest = server_context(*now.tls), _digest(path, now)
+        except (ConfigError, TlsError, OSError) as exc:
+            told.settings_error = str(exc)
+            events.emit("settings_unusable", error=str(exc))
+            app.reload()
+        else:
+            told.settings_error, told.restart_needed = "", needed
+            told.digest = told.digest if needed else digest
+            server.tls = context
+            app.configure(now)
+            events.emit("settings_read", file=path, restart_needed=needed)
+        events.flush()
 
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    told = app.local
+    if path:
+        told.digest = _digest(path, config)
+        loop.add_signal_handler(signal.SIGHUP, reload)
     app.start()
     events.emit(
         "frontdoor_start",
@@ -97,10 +118,10 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
     # it goes on listening: who comes now is told to come again, and not that nobody is there
     app.drain()
     events.emit(
-        "frontdoor_draining", active_generations=app.first.limiter.active, limit_s=config.limits.drain_timeout_s
+        "frontdoor_draining", active_generations=app.first.limiter.active, limit_s=app.config.limits.drain_timeout_s
     )
     events.flush()
-    await _until(lambda: not app.running, config.limits.drain_timeout_s)
+    await _until(lambda: not app.running, app.config.limits.drain_timeout_s)
     cut = app.interrupt()
     # what was written last is still on its way to clients
     await _until(lambda: not app.connections, _LAST_WORDS_S)
@@ -130,7 +151,7 @@ def _check(options: argparse.Namespace) -> str:
         server_context(*options.check_tls)
         return f"{options.check_tls[0]}: ok"
     config = load(options.config)
-    if not config.tls.cert_file.startswith(CREDENTIALS):
+    if not config.tls.cert_file.startswith(COPIES):
         server_context(*config.tls)
     for keys_file in (config.auth.keys_file, config.admin.keys_file):
         if keys_file:
@@ -160,7 +181,7 @@ def main(argv: list[str] | None = None) -> int:
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
-        return uvloop.run(serve(config, EventLog()))
+        return uvloop.run(serve(config, EventLog(), path=options.config))
     except (ConfigError, TlsError) as exc:
         print(f"configuration: {exc}", file=sys.stderr)
         return EXIT_CONFIG

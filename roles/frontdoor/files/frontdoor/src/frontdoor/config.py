@@ -278,6 +278,31 @@ def _section(section: Any, table: Any, where: str = "") -> Any:
     return section(**values)
 
 
+#: settings that only a new process takes
+AT_START = (
+    *("listen.host", "listen.port", "listen.backlog", "slot", "slots", "backend", "sentinels", "auth", "admin"),
+    "limits.dead_peer_timeout_s",
+)
+
+
+def taken(running: Config, new: Config) -> tuple[Config, list[str]]:
+    """Return the new settings as far as a running process takes them, and the names of those that need a new one."""
+    needed = []
+    for name in AT_START:
+        section, _dot, member = name.partition(".")
+        old, part = getattr(running, section), getattr(new, section)
+        if member:
+            old = part._replace(**{member: getattr(old, member)})
+        if old != part:
+            needed.append(name)
+            new = new._replace(**{section: old})
+    if bool(running.tls.cert_file) != bool(new.tls.cert_file):
+        # clients would have to ask in another way
+        needed.append("tls")
+        new = new._replace(tls=running.tls)
+    return new, needed
+
+
 def split_backend_url(url: str) -> tuple[str, int]:
     """Return (host, port) of an engine URL; raise ConfigError unless it is http with an explicit port."""
     try:

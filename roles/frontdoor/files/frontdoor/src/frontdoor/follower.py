@@ -79,9 +79,10 @@ class Follower:
         self.slot.drain()
         self.permits.dismiss(STOPPING)
 
-    def forget(self) -> None:
-        """Read the file again at the next poll, changed or not."""
-        self._state_file.forget()
+    def configure(self, config: Config) -> None:
+        """Go by new settings from the next poll on, which reads the file again, changed or not."""
+        self.limiter.max_queued = config.admission.max_queued
+        self._state_file.forget(config)
 
     def poll(self) -> None:
         """Apply the state file when it changed."""

@@ -39,14 +39,18 @@ class ConnectionLimiter(Generic[C]):
 
     def __init__(self, limits: Limits, networks: tuple[Network, ...], proxies: tuple[Network, ...] = ()) -> None:
         """`networks` may connect, all if there are none; `proxies` say for whom they ask."""
-        self._limits = limits
-        self._networks = networks
-        self._proxies = proxies
+        self.configure(limits, networks, proxies)
         self.connections: set[C] = set()
         self._refused: set[C] = set()
         self._of_network: Counter[str] = Counter()
         #: TLS handshakes under way, by network
         self.handshakes: Counter[str] = Counter()
+
+    def configure(self, limits: Limits, networks: tuple[Network, ...], proxies: tuple[Network, ...]) -> None:
+        """Go by other limits and networks from the next connection on."""
+        self._limits = limits
+        self._networks = networks
+        self._proxies = proxies
 
     def has_room(self, network: str, *, near: bool, proxy: bool = False) -> bool:
         """Whether one more TLS handshake may begin."""

@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
+from frontdoor.config import Limits
+
 
 class MemoryBudget:
     """Counts bodies that are coming in and bodies that the engine does not have yet."""
 
-    def __init__(self, limit: int, limit_per_client: int) -> None:
-        self._limit = limit
-        self._limit_per_client = limit_per_client
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
         #: bytes held now
         self.held = 0
         self._of_client: dict[str, int] = {}
@@ -28,8 +29,9 @@ class MemoryBudget:
 
     def excess(self, client_key: str) -> str:
         """Why a body of this client may not grow; empty if it may."""
-        if self.held > self._limit:
+        limits = self.limits
+        if self.held > limits.max_buffered_bytes:
             return "too many large requests are being received"
-        if self._of_client.get(client_key, 0) > self._limit_per_client:
+        if self._of_client.get(client_key, 0) > max(limits.max_buffered_bytes_per_client, limits.max_body_bytes):
             return "too many large requests of yours are being received"
         return ""

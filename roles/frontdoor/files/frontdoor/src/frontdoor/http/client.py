@@ -71,9 +71,9 @@ class Target:
     sentinel: Sentinel
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Server:
-    """What all connections and requests share."""
+    """What all connections and requests share. A reload replaces `limits` and `cors`."""
 
     loop: asyncio.AbstractEventLoop
     limits: Limits
@@ -118,7 +118,6 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self._limits = server.limits
         self._time = server.loop.time
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.write: Callable[[bytes], None] = _unwritten
@@ -146,6 +145,10 @@ class ClientConnection(asyncio.Protocol):
         self._close_after = False
         self._reading = True
         self._writable = True
+
+    @property
+    def _limits(self) -> Limits:
+        return self.server.limits
 
     # --- transport callbacks ---------------------------------------------------------------------------------------
 

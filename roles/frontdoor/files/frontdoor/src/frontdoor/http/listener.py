@@ -21,10 +21,11 @@ class Listener:
     def __init__(self, server: Server, tls: ssl.SSLContext | None, backlog: int = 1024) -> None:
         """`backlog` is how many connections the kernel keeps that are not accepted yet."""
         self._loop = server.loop
-        self._limits = server.limits
+        self._server = server
         self._limiter = server.connections
         self._connection = functools.partial(ClientConnection, server)
-        self._tls = tls
+        #: for the next handshakes; whether there is one stays as it is
+        self.tls = tls
         self._backlog = backlog
         self._servers: list[asyncio.Server] = []
         self.sockets: list[socket.socket] = []
@@ -40,8 +41,8 @@ class Listener:
             listening = socket.create_server(address, family=family, backlog=backlog, dualstack_ipv6=both)
             self.sockets.append(listening)
             listening.setblocking(False)
-            _end_dead_connections(listening, self._limits.dead_peer_timeout_s)
-            if self._tls is None:
+            _end_dead_connections(listening, self._server.limits.dead_peer_timeout_s)
+            if self.tls is None:
                 self._servers.append(await loop.create_server(self._connection, sock=listening, backlog=backlog))
             else:
                 loop.add_reader(listening, self._accept, listening)
@@ -50,7 +51,7 @@ class Listener:
         """Listen no more; connections go on."""
         for server in self._servers:
             server.close()
-        for listening in self.sockets if self._tls is not None else ():
+        for listening in self.sockets if self.tls is not None else ():
             self._loop.remove_reader(listening)
             listening.close()
         self.sockets.clear()
@@ -84,13 +85,13 @@ class Listener:
             self._loop.add_reader(listening, self._accept, listening)
 
     async def _secure(self, accepted: socket.socket, network: str) -> None:
-        limits, handshakes = self._limits, self._limiter.handshakes
+        limits, handshakes = self._server.limits, self._limiter.handshakes
         try:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.connect_accepted_socket(
                 self._connection,
                 accepted,
-                ssl=self._tls,
+                ssl=self.tls,
                 ssl_handshake_timeout=limits.header_timeout_s,
                 ssl_shutdown_timeout=limits.write_timeout_s,
             )

@@ -77,6 +77,11 @@ class LocalAnswers:
     lease: Lease
     #: what is wrong with a file of keys
     keys_error: Callable[[], str]
+    #: names the settings that count
+    digest: str = ""
+    #: what is wrong with the settings that were read last, and which of them wait for a new process
+    settings_error: str = ""
+    restart_needed: list[str] = dataclasses.field(default_factory=list)
     started_at: str = dataclasses.field(default_factory=utc_now)
 
     def answer(self, client: ClientConnection, head: RequestHead) -> None:
@@ -186,7 +191,7 @@ class LocalAnswers:
             "frontdoor": {
                 "version": __version__,
                 "compiled": COMPILED,
-                "build": BUILD,
+                "build": f"{BUILD}.{self.digest}" if self.digest else BUILD,
                 "host": config.listen.host,
                 "port": config.listen.port,
                 "backend": state.backend_url,
@@ -209,6 +214,8 @@ class LocalAnswers:
                 "event_logging": config.log.events and state.event_log,
                 "auth": "api_key" if config.auth.keys_file else "none",
                 "keys_error": self.keys_error(),
+                "settings_error": self.settings_error,
+                "restart_needed": self.restart_needed,
                 "admin": bool(config.admin.keys_file),
                 "chat_page": chat.is_on(config),
                 "tls": bool(config.tls.cert_file),

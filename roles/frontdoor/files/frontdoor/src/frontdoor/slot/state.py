@@ -399,7 +399,9 @@ class StateFile:
             reason = f"the state file {self._file.path} is unusable: {exc}"
         return None if reason == before else fallback(self._config, is_open=False, reason=reason)
 
-    def forget(self) -> None:
-        """Make the next poll read the file again, changed or not."""
+    def forget(self, config: Config) -> None:
+        """Make the next poll read the file again, changed or not, by these settings."""
+        self._config, self._unread = config, ""
         self._file.forget()
-        self._unread = ""
+        if not self._file.path:
+            self._written = None
