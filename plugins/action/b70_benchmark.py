@@ -64,7 +64,7 @@ class ActionModule(RecordedWork):
 
 
 def _known(given: Mapping[str, Any], dest: str) -> dict[str, Any]:
-    """What the catalogue has recorded, and the baselines that a person chose; only what is compared."""
+    """Return the rates in the catalogue and the baselines that a person chose, reduced to what is compared."""
     recorded = {
         name: {key: entry[key] for key in ("host_class", "tok_s") if key in entry}
         for name, entry in (given.get("evidence") or {}).items()
@@ -78,7 +78,7 @@ def _known(given: Mapping[str, Any], dest: str) -> dict[str, Any]:
 
 
 def _files(record: dict[str, Any], pictures: dict[str, str], dest: str, host: str) -> list[Wanted]:
-    """The table and the pictures, beside the record that the role evidence copies."""
+    """Return the table and the pictures as files beside the record, which the role evidence copies."""
     if not dest:
         return []
     folder, name = Path(dest).expanduser() / host / "benchmark", record["id"]

@@ -75,14 +75,14 @@ class ActionModule(ActionBase):
 
 
 def _digests(store: Store) -> Iterator[tuple[str, str]]:
-    """The records that the controller has, each with its digest. One that is no text is as good as missing."""
+    """Yield the id and digest of each record on the controller; one that is no UTF-8 text is left out."""
     for name in store.ids():
         with contextlib.suppress(UnicodeDecodeError):
             yield name, digest(store.path(name).read_text(encoding="utf-8"))
 
 
 def _wrong(store: Store, name: str, content: str) -> str:
-    """What is wrong with a record of a host, or nothing."""
+    """Return the faults of a host's record as one text, empty when there are none."""
     try:
         store.path(name)
         return "; ".join(faults_of(parse(content, name)))
@@ -91,7 +91,10 @@ def _wrong(store: Store, name: str, content: str) -> str:
 
 
 def _other(store: Store, name: str, content: str) -> str:
-    """How a record differs from what was collected of it, or nothing. What is no record any more is collected again."""
+    """Return how a host's record differs from the one on the controller, empty when it does not.
+
+    An unreadable record on the controller is not compared: it is collected again.
+    """
     path = store.path(name)
     try:
         kept = path.read_text(encoding="utf-8")

@@ -33,7 +33,7 @@ class ActionModule(ActionBase):
 
 
 def _not_reached(why: str) -> dict[str, Any]:
-    """What the module returns for an HAProxy that does not answer."""
+    """Return the result of the module for an HAProxy that cannot be reached."""
     return {
         "changed": False,
         "answered": False,

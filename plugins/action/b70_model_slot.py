@@ -38,7 +38,7 @@ LAYOUT = ("slot", "config_dir", "run_dir", "state_dir", "unit_dir", "frontdoor_u
 
 
 def _who() -> str:
-    """The user and the host that run Ansible: on the other side only the login that is used there is known."""
+    """Return the user and host that run Ansible; the managed host knows only the login that is used there."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -70,7 +70,7 @@ class ActionModule(ActionBase):
         return result
 
     def _predicted_or_switched(self) -> dict[str, Any]:
-        """The prediction in check mode; else the switch, where a look does not say that there is nothing to do."""
+        """Return the prediction in check mode; otherwise switch, unless a prediction says that nothing is to do."""
         check = self._task.args.get("engine_check")
         if not self._task.check_mode and not check:
             return self._run_watched()
@@ -86,7 +86,10 @@ class ActionModule(ActionBase):
         return self._run_watched()
 
     def _foresee(self) -> dict[str, Any]:
-        """What a switch would do. Outside check mode nothing is planned, and the switch itself shows differences."""
+        """Return the prediction of a switch.
+
+        Outside check mode it leaves out what is planned, and the switch itself shows differences.
+        """
         task = self._task
         check_mode, diff, arguments = task.check_mode, task.diff, dict(task.args)
         if not check_mode:
@@ -98,7 +101,7 @@ class ActionModule(ActionBase):
             task.check_mode, task.diff = check_mode, diff
 
     def _check(self, foreseen: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-        """What the installed engine says against the profile, as a failed result, else nothing.
+        """Return a failed result when the installed engine refuses the profile, else an empty one.
 
         In check mode the profile may not be on the host yet: that it cannot be read is no refusal.
         """

@@ -111,7 +111,7 @@ class ActionModule(ControllerAction):
             raise AnsibleActionFail(f"the rollout: {error}") from error
 
     def _plan(self) -> dict[str, Any]:
-        """What would be done; nothing starts where one host would refuse."""
+        """Plan the rollout, or raise where one host would refuse the switch: then nothing starts."""
         hosts = [str(host) for host in self._vars["ansible_play_hosts_all"]]
         seen = self._seen("ansible_play_hosts_all")
         looks = {host: self._check(host, seen.get(host)) for host in hosts}
@@ -151,7 +151,7 @@ class ActionModule(ControllerAction):
         }
 
     def _capacity(self, rollout: Rollout, seen: Mapping[str, Seen]) -> list[str]:
-        """What clients lose. Raises ValueError where that needs a yes."""
+        """Return a line for each model that clients lose; raise ValueError where that needs the operator's consent."""
         if not rollout.batches:
             return []
         least = least_of(self._given["min_ready"])
@@ -173,7 +173,7 @@ class ActionModule(ControllerAction):
         return [f"replaces a model: {words}" for words in lost.values()]
 
     def _foreseen(self, rollout: Rollout) -> list[str]:
-        """What the gate will do. Raises ValueError where it could not judge the canary host."""
+        """Return lines that foretell the gate; raise ValueError where it could not judge the canary host."""
         if rollout.gate is not Gate.PERFORMANCE or not rollout.batches:
             return []
         limit = self._given["gate_timeout"]
@@ -193,7 +193,10 @@ class ActionModule(ControllerAction):
         return [*lines, *(f"{host}: {line}" for line in found["summary"])]
 
     def _earlier(self, profile: str) -> Rollout | None:
-        """The last rollout of the profile, if it can be resumed. Names of folders begin with their time."""
+        """Return the last rollout of the profile, if it can be resumed.
+
+        Names of folders begin with their time.
+        """
         for record in sorted(Path(self._given["dir"]).glob(f"*Z-{profile}/{RECORD}"), reverse=True):
             try:
                 found = from_dict(json.loads(record.read_text(encoding="utf-8")))
@@ -204,23 +207,26 @@ class ActionModule(ControllerAction):
         return None
 
     def _in_inventory(self, rollout: Rollout) -> Rollout:
-        """Without the hosts that left the inventory: no run can reach them any more."""
+        """Return the rollout without the hosts that left the inventory, which no run can reach."""
         return replace(rollout, members=tuple(m for m in rollout.members if m.host in self._vars["hostvars"]))
 
     def _seen(self, hosts: str = "ansible_play_batch") -> dict[str, Seen]:
-        """What these hosts saw when they looked last. Those of other batches looked before."""
+        """Return what these hosts saw when they looked last; hosts of other batches looked earlier."""
         results = (self._vars["hostvars"][host].get(self._given["looked"]) for host in self._vars[hosts])
         return seen_by(result for result in results if isinstance(result, Mapping))
 
     def _check(self, host: str, seen: Seen | None) -> Look:
-        """What is known of a host before anything begins. One that is off left no other result."""
+        """Return the state of a host before the rollout begins.
+
+        For a host that is off or in maintenance, the look is the only result.
+        """
         lost = seen is not None and not seen.reached
         if seen is not None and seen.maintenance:
             return Look(Result(Verdict.MAINTENANCE, seen.profile, why=seen.maintenance))
         return Look(problem=seen.why) if seen is not None and lost else look_of(self._result(host))
 
     def _look(self) -> dict[str, Any]:
-        """What follows from a look at all hosts, before a wave."""
+        """Look at all hosts before a wave, record it, and return what follows."""
         rollout, record = self._read()
         found = looked(rollout, self._seen())
         decision = decide(found)
@@ -231,7 +237,7 @@ class ActionModule(ControllerAction):
         return {**told, "at_rest": [m.host for m in found.inside if m.verdict is Verdict.MAINTENANCE]}
 
     def _judge(self) -> dict[str, Any]:
-        """What the hosts of the first wave that was open say, and what follows."""
+        """Judge the results of the first open wave, and return what follows."""
         rollout, record = self._read()
         wave = rollout.batches[0] if rollout.batches else ()
         at_rest = {member.host for member in rollout.inside if member.verdict is Verdict.MAINTENANCE}
@@ -245,7 +251,7 @@ class ActionModule(ControllerAction):
         return self._follow(decide(rollout, wave), record, wave)
 
     def _gate(self) -> dict[str, Any]:
-        """What the figures of the measured host say, and what follows."""
+        """Judge the figures of the measured host, and return what follows."""
         rollout, record = self._read()
         # The first: the others are of later waves.
         waiting = [member for member in rollout.inside if member.verdict is Verdict.UNMEASURED][:1]
@@ -260,7 +266,9 @@ class ActionModule(ControllerAction):
         return self._told(decision)
 
     def _settle(self) -> dict[str, Any]:
-        """What follows once the decisions about a wave were carried out, or were not."""
+        """Record which hosts stayed exposed or cut off after a wave's decisions were carried out, and return what
+        follows.
+        """
         rollout, record = self._read()
         missed = exposed(self._given["quarantined"])
         known = {member.host: member.result for member in rollout.members}
@@ -295,7 +303,7 @@ class ActionModule(ControllerAction):
         return {}
 
     def _report(self) -> dict[str, Any]:
-        """The whole table. Fails where the rollout did not finish."""
+        """Show the whole table; the result says how the rollout ended."""
         if self._task.check_mode:
             return {}
         rollout, record = self._read()
@@ -306,7 +314,7 @@ class ActionModule(ControllerAction):
         return {"msg": lines[-1], "rollout": as_dict(rollout)}
 
     def _recap(self) -> dict[str, Any]:
-        """The verdict on the host of the task, so that Ansible counts it as the table does."""
+        """Return the verdict on the host of the task, so that Ansible's recap counts it as the table does."""
         rollout, _record = self._read()
         host = str(self._vars["inventory_hostname"])
         own = next((member for member in rollout.inside if member.host == host), None)
@@ -325,7 +333,9 @@ class ActionModule(ControllerAction):
         return found if isinstance(found, Mapping) else None
 
     def _returned(self, host: str) -> Mapping[str, Any] | None:
-        """The result of a host's switch. One that clients need was not drained, and so not switched."""
+        """Return the result of a host's switch; a host whose drain was refused, because clients need it, counts as
+        untouched.
+        """
         found, refusal = self._result(host), self._vars["hostvars"][host].get(self._given["refused"])
         if not refusal:
             return found
@@ -348,7 +358,10 @@ def _moment(now: datetime) -> str:
 
 
 def _write(record: Path, rollout: Rollout) -> None:
-    """The record, and the same for people. The record is replaced in one step: the next run depends on it."""
+    """Write the record, and the same as Markdown and HTML.
+
+    The record is replaced in one step, because the next run depends on it.
+    """
     record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     text = json.dumps(as_dict(rollout), ensure_ascii=False, indent=1) + "\n"
     new = record.with_suffix(".new")

@@ -53,13 +53,13 @@ class ActionModule(ActionBase):
         return result
 
     def _manifests(self, names: list[str]) -> list[tuple[str, dict[str, Any]]]:
-        """Ids and manifests, as the lookup knows them."""
+        """Return the ids and manifests of stacks, as the lookup knows them."""
         lookup = lookup_loader.get("arcpro.b70.catalogue", loader=self._loader, templar=self._templar)
         known = lookup.run(names, self._vars, kind="stacks", stack_dirs=self._given["dirs"])[0]
         return [(stack_id(known[name]), known[name]) for name in dict.fromkeys(names)]
 
     def _plan(self) -> dict[str, Any]:
-        """What the host is and lacks."""
+        """Plan the stacks on the host: what it has and what it lacks."""
         named = [manifest for _id, manifest in self._manifests(self._given["names"] or [])]
         host = self._installer.host_facts(planning.system_packages(named, building=True))
         cards = len(host["cards"])
@@ -89,7 +89,7 @@ class ActionModule(ActionBase):
         }
 
     def _look(self) -> dict[str, Any]:
-        """Which wheels of sources the host has, and what building the others would take."""
+        """Return, by stack and source, the wheels that the host has and what building the others would take."""
         items = {item["id"]: item for item in self._own(PLANNED)["plan"]}
         plans = {host: found["plan"] for host, found in self._of_hosts(PLANNED).items()}
         looks = {
@@ -99,7 +99,7 @@ class ActionModule(ActionBase):
         return {"changed": False, "looks": looks}
 
     def _share(self) -> dict[str, Any]:
-        """Who builds what, decided once: a host that fails later changes nobody's part."""
+        """Decide once who builds what, so that a host that fails later changes nobody's part."""
         planned = self._own(PLANNED)
         looked = self._of_hosts(LOOKED)
         looks = {host: found["looks"] for host, found in looked.items()}
@@ -187,7 +187,7 @@ class ActionModule(ActionBase):
         return {"changed": bool(installed), "installed": installed, "learned": learned}
 
     def _contents(self) -> dict[str, Any]:
-        """What a mirror brings for these stacks."""
+        """Return what a mirror brings for these stacks."""
         host = self._installer.host_facts()
         manifests = self._manifests(self._given["names"] or [])
         engines = [one for one in manifests if not is_relay(one[1])]
@@ -209,7 +209,7 @@ class ActionModule(ActionBase):
         return found
 
     def _of_hosts(self, name: str, hosts: list[str] | None = None) -> dict[str, dict[str, Any]]:
-        """What a step found on the hosts of the batch, without those where it failed."""
+        """Return what a step found on the hosts of the batch, without those where it failed."""
         batch = self._vars.get("ansible_play_batch", [self._host]) if hosts is None else hosts
         found = {host: self._vars["hostvars"][host].get(name) for host in batch}
         return {

@@ -157,7 +157,7 @@ class ActionModule(ActionBase):
         return self._bring(arguments, together=True)
 
     def _share(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """What this host gives, takes and downloads, decided over what all hosts found."""
+        """Return what this host gives, takes and downloads, decided over what all hosts found."""
         own = self._own(NOW)
         copies = self._copies()
         part = sharing.part(copies, self._host)
@@ -321,7 +321,7 @@ class ActionModule(ActionBase):
         return {"changed": False, **self._ask({"step": "close"})}
 
     def _pinned(self, source: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A source with the revision that the pins have, where nobody names one."""
+        """Return a source with the revision of the pins, where it names none."""
         if not pinning.is_open(source) or not self._pins_file:
             return source
         return {**source, "revision": _pins_file.read(self._pins_file).value("weights", source["hub"]) or None}
@@ -340,7 +340,7 @@ class ActionModule(ActionBase):
         return {key: found[key] for key in CARRIED if key in found} if name == NOW else found
 
     def _of_hosts(self, name: str, hosts: list[str] | None = None) -> dict[str, dict[str, Any]]:
-        """What a step found on the hosts of the batch, in their order, without those where it failed."""
+        """Return what a step found on the hosts of the batch, in their order, without those where it failed."""
         batch = self._vars.get("ansible_play_batch", [self._host]) if hosts is None else hosts
         found = {str(host): self._vars["hostvars"][host].get(name) for host in batch}
         return {
@@ -352,7 +352,7 @@ class ActionModule(ActionBase):
         }
 
     def _with_profiles(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments with the sources that profiles name; one of `models` for the same directory wins."""
+        """Return the arguments with the sources that profiles name; an entry of `models` for a directory wins."""
         names = arguments["profiles"]
         if not names:
             return arguments
@@ -475,7 +475,7 @@ class ActionModule(ActionBase):
     def _to_share(
         self, shared: Mapping[str, dict[str, Any]], found: Mapping[str, Any], lacking: list[str]
     ) -> dict[str, Any]:
-        """What other hosts are told of this one and of its models from outside."""
+        """Return what other hosts learn of this one and of its models from the hub or a URL."""
         standing, records = (self._standing.get(word, {}) for word in ("standing", "records"))
         models = {
             name: {
@@ -524,7 +524,7 @@ class ActionModule(ActionBase):
         return {"pins": lines, **({"warnings": warnings} if warnings else {})}
 
     def _seen(self, name: str, source: Mapping[str, Any], recorded: str) -> _pins.Entry:
-        """What is recorded: the revision that this host has, else the one that the source has now."""
+        """Return what the pins record: the revision that this host has, else the one that the source has now."""
         host = self._vars["inventory_hostname"]
         if recorded:
             return _pins_file.seen("weights", recorded, host, "the host's own record")
@@ -536,7 +536,10 @@ class ActionModule(ActionBase):
         return str(self._options["mirror"] or self._options["endpoint"])
 
     def _look(self, root: str) -> dict[str, Wanted]:
-        """A source's files; the small ones are read at once, the large ones only if the host cannot vouch for them."""
+        """Return a source's files, with the digests of the small ones.
+
+        Large files are read only if the host cannot vouch for them.
+        """
         files = read_source(root)
         small = [name for name, want in files.items() if self._full or want.size < ALWAYS_HASH_BELOW]
         return read_digests(root, files, small)
@@ -594,7 +597,7 @@ class ActionModule(ActionBase):
         return brought
 
     def _task_for(self, name: str, source: Mapping[str, Any], spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What the host is told to fetch a model, from its source if ``spec`` says nothing else."""
+        """Return the task of the host that fetches a model, from its own source unless ``spec`` names another."""
         return {
             "name": at_revision(name, source.get("revision")) if "hub" in source else name,
             "spec": spec or sources.specification(name, source, self._options),
@@ -651,7 +654,7 @@ class ActionModule(ActionBase):
         raise WeightsError(f"{name}: {answer['said']}, {attempts} times: {answer['advice']}")
 
     def _put_by_another(self, name: str, source: dict[str, Any]) -> dict[str, Any] | None:
-        """What a model is that another play put in place at the same time, or None where none did."""
+        """Return the files and size of a model that another play completed meanwhile, or None."""
         found = self._inspect({}, [], {name: (source, True)})[name]
         return {key: found[key] for key in ("files", "size")} if found["state"] == "complete" else None
 

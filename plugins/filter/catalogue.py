@@ -18,7 +18,7 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._render import explain
 
 
 def stack_id(manifest: Mapping[str, Any]) -> str:
-    """``NAME-<10 hex digits>`` of a stack manifest as the lookup arcpro.b70.catalogue (kind=stacks) returns it."""
+    """Return the id ``NAME-<10 hex digits>`` of a manifest from the lookup arcpro.b70.catalogue (kind=stacks)."""
     if not isinstance(manifest, Mapping):
         raise AnsibleFilterError(f"stack_id needs a stack manifest (a mapping), not {type(manifest).__name__}")
     try:
@@ -30,7 +30,7 @@ def stack_id(manifest: Mapping[str, Any]) -> str:
 def explain_profile(
     profile: Mapping[str, Any], manifests: Mapping[str, Any], site: Mapping[str, Any] | None = None
 ) -> list[str]:
-    """Lines for people: every value of a profile with its file, the environment with its origins, the command."""
+    """Return lines for people: each value of a profile with its file, the environment with its origins, the command."""
     if not isinstance(profile, Mapping) or "origin_files" not in profile:
         raise AnsibleFilterError("explain_profile needs a profile as the lookup arcpro.b70.catalogue returns it")
     if not isinstance(manifests, Mapping) or profile["stack"] not in manifests:
@@ -45,7 +45,7 @@ def known_models(
     precision: str = "",
     category: str = "",
 ) -> list[str]:
-    """Lines about the models that somebody says are served on these cards."""
+    """Return lines about the models that somebody reports as served on these cards."""
     if not isinstance(lists, Mapping) or not isinstance(profiles, Mapping):
         raise AnsibleFilterError("known_models needs the lists (lookup, kind=models) and the profiles, two mappings")
     try:
@@ -62,7 +62,7 @@ def profile_offers(
     refused_statuses: Sequence[str] = choose.REFUSED,
     recorded: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Lines about what can be served on so many cards."""
+    """Return lines about the profiles that so many cards can serve."""
     if not isinstance(profiles, Mapping) or not isinstance(stacks, Mapping):
         raise AnsibleFilterError("profile_offers needs the profiles and the stacks (lookup, kind=stacks), two mappings")
     if str(cards) and not str(cards).isdecimal():
@@ -73,14 +73,14 @@ def profile_offers(
 
 
 def closest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """The names of ``known`` that resemble ``name``, best first."""
+    """Return the names of ``known`` that resemble ``name``, best first."""
     if isinstance(known, str) or not isinstance(known, Iterable):
         raise AnsibleFilterError(f"closest needs a list or mapping of known names, not {type(known).__name__}")
     return problems.closest(str(name), [str(item) for item in known], count)
 
 
 def node_group(nodes: Any, name: str) -> dict[str, Any]:
-    """What a host of this name has to know of its group of nodes; empty where it is in none."""
+    """Return the place of a host in its group of nodes; empty where it is in none."""
     try:
         place = node_place(plain(nodes), str(name))
     except ValueError as error:

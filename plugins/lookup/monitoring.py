@@ -84,7 +84,10 @@ _HEAD = "# Rendered by Ansible. The next run of the role monitoring replaces it.
 
 
 def text_of(document: Any) -> str:
-    """A document as YAML, in its own order. Its texts may be of Ansible's own type, which YAML does not know."""
+    """Return a document as YAML, in its own order.
+
+    Texts of Ansible's own types, which YAML does not know, become plain ones.
+    """
     document = json.loads(json.dumps(document))
     return _HEAD + str(yaml.safe_dump(document, sort_keys=False, default_flow_style=False, width=120))
 

@@ -166,7 +166,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils import _apt, _files, _o
 
 
 def _fetched(module: AnsibleModule) -> bytes:
-    """The published key. Ends the module when it cannot be had."""
+    """Return the published key; fail the module when it cannot be fetched."""
     params = module.params
     if params["key"]:
         return str(params["key"]).encode()
@@ -183,7 +183,7 @@ def _packets(keys: list[_openpgp.PublicKey]) -> bytes:
 
 
 def _key(module: AnsibleModule, keyring: Path) -> bytes:
-    """The keyring's content: what is there when it is right, else selected from what is published."""
+    """Return the keyring's content: the present one when it is right, else the accepted keys of the published one."""
     accepted = module.params["key_fingerprints"]
     there = _files.content_of(keyring)
     if there is not None:
@@ -215,7 +215,7 @@ def _trusts(entry: _apt.Entry, fingerprints: list[str]) -> bool:
 
 
 def _source_files(module: AnsibleModule) -> tuple[list[_files.Wanted], str]:
-    """The key and the .sources file as they must be, and the file of somebody else that makes them needless."""
+    """Return the wanted keyring and .sources file, and the foreign file that makes them needless (empty if none)."""
     params = module.params
     apt_dir = Path(params["apt_dir"])
     keyring = apt_dir / "keyrings" / f"{params['name']}.gpg"

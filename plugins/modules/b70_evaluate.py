@@ -189,13 +189,15 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types impor
 
 
 def source_of_script() -> str:
-    """The text of the script for torch, which runs by itself; on a host it is in the archive that Ansible sends."""
+    """Return the source of the script for torch, which runs by itself; on a host it is in the archive that Ansible
+    sends.
+    """
     loader: Any = bench_torch.__loader__
     return str(loader.get_source(bench_torch.__name__))
 
 
 def _mask(cards: Sequence[Mapping[str, Any]], sysfs: Path) -> dict[str, str]:
-    """The variable that leaves benchmarks the B70 cards, on a host with cards of other models beside them."""
+    """Return the variable that restricts benchmarks to the B70 cards, on a host that also has cards of other models."""
     return {MASK: ",".join(str(card["number"]) for card in cards)} if _host.other_cards(sysfs) and cards else {}
 
 

@@ -418,7 +418,7 @@ LISTEN = {"host": {"type": "str", "required": True}, "port": {"type": "int", "re
 
 
 def listen_holders(module: AnsibleModule, host: str, port: int) -> list[dict[str, str]]:
-    """Who holds the port, with the names of containers where Docker or Podman tell them."""
+    """Return the processes that hold the port, with the names of their containers where Docker or Podman tell them."""
     found = []
     for holder in _host.holders(host, port):
         argv = _host.container_argv(holder, port)

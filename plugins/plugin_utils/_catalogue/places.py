@@ -45,7 +45,7 @@ def unmade_paths(value: str, python: Mapping[str, Any] | None = None) -> Iterato
 
 @dataclass(frozen=True)
 class Site:
-    """What a site says of the weights that its profiles name.
+    """The settings of a site about the weights that its profiles name.
 
     :param sources: model_weights_models.
     :param revisions: model_weights_revisions, commits by repository.

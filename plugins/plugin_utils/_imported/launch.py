@@ -31,7 +31,7 @@ class Word(NamedTuple):
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of a part of a file.
+    """The fate of a part of a file.
 
     :param keys: the paths of the values that it is about; none for what no value says.
     :param label: how it is shown: a path, with an option of a command line behind it.

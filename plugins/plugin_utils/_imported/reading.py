@@ -18,7 +18,7 @@ _ENDS = re.compile(r"[;&|\n()<>]+")
 
 
 class Unusable(Exception):
-    """What is wrong with the file or the request, where, and what to do next."""
+    """The file or the request cannot be used: says what is wrong, where, and what to do next."""
 
 
 @functools.cache

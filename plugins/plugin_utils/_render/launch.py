@@ -89,7 +89,7 @@ class Service:
 
 
 class Launch(Protocol):
-    """How the program of one stack is started. image: the image that is run, or empty."""
+    """The way in which the program of one stack is started. image: the image that is run, or empty."""
 
     @property
     def image(self) -> str: ...

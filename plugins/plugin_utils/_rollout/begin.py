@@ -31,7 +31,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Look:
-    """What the check of one host found.
+    """The findings of the check of one host.
 
     result: its verdict is ALREADY if there is nothing to switch, and WAITING if the switch would begin. problem: why
     the switch would be refused.

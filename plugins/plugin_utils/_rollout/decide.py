@@ -16,7 +16,7 @@ from .waves import allowed
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided.
+    """A decision about the rollout.
 
     rollout: with the decisions about its hosts and, if it stops, the hosts that go back. next: the hosts of the next
     wave. quarantine: hosts to put into quarantine now, with the reason. measure: the host whose figures the gate wants

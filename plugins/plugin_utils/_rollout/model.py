@@ -14,7 +14,7 @@ SCHEMA = 1
 
 
 class OnFailure(StrEnum):
-    """What happens to the hosts that already serve the new profile when the rollout stops."""
+    """The fate of the hosts that already serve the new profile when the rollout stops."""
 
     STOP = "stop"
     ROLLBACK_WAVE = "rollback_wave"
@@ -22,7 +22,7 @@ class OnFailure(StrEnum):
 
 
 class Gate(StrEnum):
-    """What must hold of a wave before the next one begins. PERFORMANCE: also the figures of its first host."""
+    """The condition of a wave before the next one begins. PERFORMANCE: also the figures of its first host."""
 
     VERIFIED = "verified"
     PERFORMANCE = "performance"
@@ -92,7 +92,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Result:
-    """What is known of a host.
+    """The known state of a host.
 
     profile: what it serves. phases: (name, seconds) in order. figures: what the gate measured and compared, a line
     each.

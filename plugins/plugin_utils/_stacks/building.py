@@ -126,8 +126,9 @@ def _answer(host: str, look: Mapping[str, Any], holder: str | None, builder: str
 
 
 def repositories(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What a mirror needs of Git for a stack: repositories with commit, whether their submodules are needed too, and
-    `files` where only these are."""
+    """Return the repositories that a mirror needs for a stack, each with commit and `submodules` (whether they are
+    needed too); `files` lists the only files that are needed, empty for all.
+    """
     found = []
     for source in manifest.get("sources", []):
         found.append({**_repository(source), "submodules": source.get("submodules", False), "files": []})
@@ -142,8 +143,10 @@ def _repository(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def questions(plan: Collection[Mapping[str, Any]], plans: Mapping[str, Collection[Mapping[str, Any]]]) -> list[str]:
-    """The stacks of this host with sources that some host of the play still lacks: also those that are installed here,
-    because others may take their wheels."""
+    """Return the ids of this host's stacks with sources that some host of the play still lacks.
+
+    Stacks that are installed here count too, because others may take their wheels.
+    """
     lacking = {item["id"] for other in plans.values() for item in other if not item["installed"]}
     return [item["id"] for item in plan if item["id"] in lacking and item["builds"]]
 
@@ -153,7 +156,10 @@ def shares(
     looks: Mapping[str, Mapping[str, Looks]],
     stored: Collection[str],
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """The answers of `share` by stack and host. `plans` and `looks` (by stack and source) are those of all hosts."""
+    """Return the answers of `share` by stack and host.
+
+    `plans` and `looks` (by stack and source) are those of all hosts.
+    """
     answers = {}
     for stack in dict.fromkeys(stack for found in looks.values() for stack in found):
         asked = {host: looks[host][stack] for host in plans if stack in looks.get(host, {})}
@@ -167,8 +173,10 @@ def _lacks(plan: Collection[Mapping[str, Any]], stack: str) -> bool:
 
 
 def waits_for(answers: Mapping[str, Mapping[str, Any]], host: str, looks: Mapping[str, Looks]) -> str:
-    """The host that is still to build something of a stack for `host`; empty where there is none. `looks` are those of
-    all hosts at the stack."""
+    """Return the host that is still to build something of a stack for `host`, empty where there is none.
+
+    `looks` are those of all hosts at the stack.
+    """
     for source, answer in answers.items():
         holder = answer["holder"]
         if answer["do"] == "copy" and holder and looks[holder][source]["state"] != "built":

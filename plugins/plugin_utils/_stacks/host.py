@@ -376,12 +376,12 @@ class Installer:
         self._module("ansible.legacy.file", {"path": path, **({} if wanted["state"] == "absent" else ROOT), **wanted})
 
     def _module(self, name: str, arguments: Mapping[str, Any], *, check: bool = True) -> dict[str, Any]:
-        """A module on the host. check: whether its failure is one here."""
+        """Run a module on the host. check: raise where it fails."""
         found = self._action._execute_module(module_name=name, module_args=dict(arguments), task_vars=self._vars)
         return _passed(found) if check else dict(found)
 
     def _act(self, name: str, arguments: Mapping[str, Any], *, check: bool | None = None) -> dict[str, Any]:
-        """Another action, or the module where there is no such action. check: its check mode, else the task's."""
+        """Run another action, or the module where no action has this name. check: its check mode, else the task's."""
         return _passed(run_other(self._action, name, arguments, self._vars, check=check))
 
 

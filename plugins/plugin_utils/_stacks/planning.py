@@ -188,9 +188,12 @@ def environment_steps(
 def contents(
     stacks: Iterable[tuple[str, Mapping[str, Any]]], system: Mapping[str, str], python: str | None
 ) -> list[dict[str, Any]]:
-    """What a mirror brings of stacks for hosts like its machine: for each its `python` series, `wheels` (lists for one
-    run of pip each: `name`, `lines`, `hashed` and `index`, empty where the usual places have them), `repositories`, and
-    `images` (`source` by digest, and `debs` with the `file` by which hosts ask)."""
+    """Return what a mirror brings of stacks, for hosts like its machine.
+
+    Each stack has its `python` series, `wheels` (a list for each run of pip: `name`, `lines`, `hashed` and `index`,
+    empty for the default index), `repositories`, and `images` (`source` by digest, and `debs` with the `file` by which
+    hosts ask).
+    """
     found = []
     for stack_id, manifest in stacks:
         series = python_series(manifest, python)
@@ -239,8 +242,7 @@ def system_packages(manifests: Iterable[Mapping[str, Any]], *, building: bool) -
 
 
 def probe_argv(item: Mapping[str, Any], user: str, group: str, limit_s: int) -> list[str]:
-    """The argv, without its last argument, that runs the verification's program from standard input in the engine's own
-    conditions."""
+    """Return the argv that runs the verification's program from standard input, in the engine's own conditions."""
     venv = f"{item['dir']}/venv"
     env = {name: value.replace("@venv@", venv) for name, value in item["manifest"].get("env", {}).items()}
     return [
