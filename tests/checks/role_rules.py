@@ -163,6 +163,16 @@ def check_accounts(root: Path) -> list[str]:
     return found
 
 
+def check_reports(root: Path) -> list[str]:
+    """Check that reports are lists of lines: without our ansible.cfg, text with line ends is shown as one line."""
+    return [
+        f"{file.relative_to(root)}: {task.get('name')} joins its lines"
+        for file in sorted(root.glob("roles/*/tasks/*.yml"))
+        for task in walk_tasks(load(file))
+        if r"join('\n')" in str((task.get("ansible.builtin.debug") or {}).get("msg"))
+    ]
+
+
 def check_passed_variables(root: Path) -> list[str]:
     """A role gives another role no variable that follows from that same variable: such a template never ends."""
     found = []

@@ -20,6 +20,7 @@ RULES = [
     role_rules.check_shared_paths_in_code,
     role_rules.check_role_entry_points,
     role_rules.check_accounts,
+    role_rules.check_reports,
     role_rules.check_passed_variables,
     role_rules.check_prefixes,
     role_rules.check_root_playbooks,
@@ -116,6 +117,12 @@ BROKEN = [
         "roles/door/tasks/main.yml",
         "- name: Open\n  ansible.builtin.user: {name: door, groups: [hall], append: true}\n",
         "Open does not say create_home",
+    ),
+    (
+        role_rules.check_reports,
+        "roles/door/tasks/main.yml",
+        "- name: Report\n  ansible.builtin.debug: {msg: \"{{ lines | join('\\\\n') }}\"}\n",
+        "Report joins its lines",
     ),
     (
         role_rules.check_passed_variables,
