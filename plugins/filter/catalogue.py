@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
+from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue import models, problems, stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
@@ -61,6 +62,7 @@ def profile_offers(
     model: str = "",
     refused_statuses: Sequence[str] = choose.REFUSED,
     recorded: Mapping[str, Any] | None = None,
+    everything: bool = False,
 ) -> list[str]:
     """Return lines about the profiles that so many cards can serve."""
     if not isinstance(profiles, Mapping) or not isinstance(stacks, Mapping):
@@ -69,7 +71,10 @@ def profile_offers(
         raise AnsibleFilterError(f"profile_offers: cards is a number, as -e cards=2, not {cards!r}")
     count = int(cards) if str(cards) else None
     own = plain(recorded or {})
-    return offers.offers(plain(profiles), plain(stacks), count, str(model), list(refused_statuses), own)
+    statuses = list(refused_statuses)
+    return offers.offers(
+        plain(profiles), plain(stacks), count, str(model), statuses, own, everything=boolean(everything)
+    )
 
 
 def closest(name: str, known: Iterable[str], count: int = 3) -> list[str]:

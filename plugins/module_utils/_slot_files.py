@@ -134,7 +134,7 @@ def _check_paths(files: Sequence[Wanted], place: Place) -> None:
         ours = item.path.parent == place.profiles_dir and item.path.suffix in (".json", ".env")
         unit = item.path.parent == place.unit_dir and item.path.name.startswith(place.prefix)
         boot = item.path.parent.name == "tmpfiles.d" and item.path.name == f"b70-slot-{place.slot}.conf"
-        program = item.path == place.command or (
+        program = item.path in (place.command, place.completion) or (
             item.path.is_relative_to(place.program_dir) and item.path.suffix == ".py" and ".." not in item.path.parts
         )
         account = item.path == place.profiles_dir.parent / "account.env"
@@ -235,7 +235,7 @@ def make_plan(
     if any(item.path == place.controller for item in files) and shown is not None:
         known = shown.get(place.controller.name, {})
         plan.starts = known.get("ActiveState", "inactive") in ("inactive", "failed")
-    plan.links |= _command_link(place, files)
+    plan.links |= _command_links(place, files)
     # A reload that an interrupted run still owes.
     plan.reload_needed = plan.units_changed or any(
         item.get("NeedDaemonReload") == "yes" or item.get("LoadState") != "loaded" for item in (shown or {}).values()
@@ -243,16 +243,18 @@ def make_plan(
     return plan
 
 
-def _command_link(place: Place, files: Sequence[Wanted]) -> dict[Path, Path]:
-    """Return the link that puts the command into people's PATH, where it is wanted and not there."""
+def _command_links(place: Place, files: Sequence[Wanted]) -> dict[Path, Path]:
+    """Return the links, wanted and not there, that put the command into people's PATH and its completion where bash
+    looks for it on the first Tab."""
     link = place.command_link
     if link is None or not any(item.path == place.command for item in files):
         return {}
-    if link.is_symlink():
-        return {} if link.readlink() == place.command else {link: place.command}
-    if link.exists():
-        raise SlotFilesError(f"{link} exists and is no link; move it away, or name another place for the link")
-    return {link: place.command}
+    completed = link.parents[1] / "share/bash-completion/completions" / link.name
+    links = {link: place.command, completed: place.completion}
+    for link in links:
+        if link.exists() and not link.is_symlink():
+            raise SlotFilesError(f"{link} exists and is no link; move it away, or name another place for the link")
+    return {link: target for link, target in links.items() if not link.is_symlink() or link.readlink() != target}
 
 
 def validate(plan: Plan, run: Run) -> None:

@@ -77,6 +77,11 @@ class Place:
         )
 
     @property
+    def completion(self) -> Path:
+        """Return what bash reads to complete the command."""
+        return self.command.with_name(f"{self.command.name}.bash")
+
+    @property
     def slot_file(self) -> Path:
         return Path(self.layout.slot_file)
 

@@ -261,6 +261,9 @@ profiles:
     title:
       description: Its title.
       type: str
+    cards:
+      description: How many cards its engines use together.
+      type: int
     pending:
       description: Whether a new rendering waits for the switch that starts it. If so, status and title are from that
         rendering.

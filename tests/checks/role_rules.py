@@ -164,7 +164,7 @@ def check_accounts(root: Path) -> list[str]:
 
 
 def check_reports(root: Path) -> list[str]:
-    """Check that reports are lists of lines: without our ansible.cfg, text with line ends is shown as one line."""
+    """Check that reports are printed by b70_print: without our ansible.cfg, debug shows joined lines as one line."""
     return [
         f"{file.relative_to(root)}: {task.get('name')} joins its lines"
         for file in sorted(root.glob("roles/*/tasks/*.yml"))

@@ -139,7 +139,11 @@ def test_profiles_of_the_inventory_are_explained_without_reaching_a_host(tmp_pat
 
 def test_known_models_and_what_so_many_cards_serve_are_listed_and_what_is_rejected_says_why(tmp_path: Path) -> None:
     part = {"b70_model": "gemma4-12b"}
-    asked = ({"b70_category": "embedding", "b70_precision": "int4"}, {"cards": 4, **part}, {"cards": 1, **part})
+    asked = (
+        {"b70_category": "embedding", "b70_precision": "int4"},
+        {"cards": 4, "b70_all": True, **part},
+        {"cards": 1, **part},
+    )
     done = play_all(tmp_path, *(("show_models", variables) for variables in asked), ("show_models", {"cards": "two"}))
     _start, known, four, one, wrong = done.stdout.split("PLAY [")
     assert "BAAI/bge-m3 (embedding)" in known

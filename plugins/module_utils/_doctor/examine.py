@@ -11,9 +11,25 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any, Protocol
 
-from .model import SHOWN_EVIDENCE, Answers, Check, Command, Finding, Level, Look, Output, Probe, Read, Site, skipped
+from .model import (
+    NOT_ASKED,
+    SHOWN_EVIDENCE,
+    Answers,
+    Check,
+    Command,
+    Finding,
+    Level,
+    Look,
+    Output,
+    Probe,
+    Read,
+    Site,
+    skipped,
+)
 
 WORKERS = 8
+# A check's own fix is for what was seen.
+AGAIN = "The host is busy, or a program hangs: run the doctor again, with a larger doctor_limit if it says the same."
 SEVERITY = {Level.FAIL: 0, Level.WARN: 1, Level.PASS: 2, Level.SKIP: 3}
 
 
@@ -33,7 +49,7 @@ def ask(effects: Effects, probe: Probe, deadline: float) -> Any:
         if isinstance(probe, Command):
             left = deadline - time.monotonic()
             if left <= 0:
-                return Output(problem="was not asked in time")
+                return NOT_ASKED
             return effects.run(replace(probe, limit_s=min(probe.limit_s, left)))
         if isinstance(probe, Look):
             return effects.look(probe)
@@ -65,11 +81,13 @@ def collect(effects: Effects, probes: Iterable[Probe], limit_s: float) -> Answer
 def judged(check: Check, site: Site, answers: Answers) -> Finding:
     """The check's finding. A failed probe or judge is reported and never counts as passed."""
     try:
-        return check.judge(site, answers)
+        finding = check.judge(site, answers)
     except LookupError as error:
-        return Finding(Level.WARN, f"not judged: {error}")
+        finding = Finding(Level.WARN, f"not judged: {error}")
     except Exception as error:
-        return Finding(Level.WARN, f"not judged, this check failed: {type(error).__name__}: {error}")
+        finding = Finding(Level.WARN, f"not judged, this check failed: {type(error).__name__}: {error}")
+    late = finding.level in (Level.WARN, Level.FAIL) and answers.late(check.probes(site))
+    return replace(finding, fix=AGAIN) if late else finding
 
 
 def chosen(checks: Sequence[Check], only: Collection[str], skip: Collection[str]) -> list[Check]:

@@ -323,7 +323,8 @@ def run_command(command: Command, extra: Mapping[str, Any]) -> Output:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        return Output(problem=f"{os.path.basename(command.argv[0])} did not end within {command.limit_s:.0f} s")
+        name = os.path.basename(command.argv[0])
+        return Output(problem=f"{name} did not end within {command.limit_s:.0f} s", late=True)
     return Output(process.returncode, _decode(out), _decode(err))
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -94,12 +94,16 @@ class Look(Probe):
 
 @dataclass(frozen=True)
 class Output:
-    """The output of a command. `problem`: why there is no usable output (not installed, too late), else empty."""
+    """The output of a command. `problem`: why there is no usable output (not installed, too late), else empty.
+
+    `late`: it did not come in time.
+    """
 
     code: int | None = None
     out: str = ""
     err: str = ""
     problem: str = ""
+    late: bool = False
 
     @property
     def ok(self) -> bool:
@@ -111,6 +115,9 @@ class Output:
         return self.problem or f"it ended with {self.code}{': ' + last[0] if last else ''}"
 
 
+NOT_ASKED = Output(problem="was not answered in time", late=True)
+
+
 class Answers:
     """The probes' answers. A failed inspection answers with its problem, which `look` raises as LookupError."""
 
@@ -119,7 +126,7 @@ class Answers:
 
     def output(self, command: Command) -> Output:
         answer = self._answers.get(command)
-        return answer if isinstance(answer, Output) else Output(problem="was not asked in time")
+        return answer if isinstance(answer, Output) else NOT_ASKED
 
     def texts(self, read: Read) -> Mapping[str, str]:
         """Path -> text, ordered by path."""
@@ -132,10 +139,15 @@ class Answers:
         return None if text is None else text.strip()
 
     def look(self, look: Look) -> Any:
-        answer = self._answers.get(look, Output(problem="was not looked at in time"))
+        answer = self._answers.get(look, NOT_ASKED)
         if isinstance(answer, Output):
             raise LookupError(answer.problem)
         return answer
+
+    def late(self, probes: Iterable[Probe]) -> bool:
+        """Tell whether one of the probes has no answer, or one that did not come in time."""
+        answers = (self._answers.get(probe, NOT_ASKED) for probe in probes)
+        return any(isinstance(answer, Output) and answer.late for answer in answers)
 
 
 @dataclass(frozen=True)

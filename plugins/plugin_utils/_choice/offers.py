@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import KINDS
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face.table import columns
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.production import examined, holds, promotion
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.card_memory import GIB, mirror_bytes
 
@@ -74,31 +75,60 @@ def offers(
     model: str = "",
     refused: Sequence[str] = REFUSED,
     recorded: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    *,
+    everything: bool = False,
 ) -> list[str]:
-    """Return lines about all profiles for a number of cards: most cards first, then the best status.
+    """Return lines about all profiles for a number of cards: those recommended for it first, then the most cards.
 
     :param cards: how many there are; None for all profiles.
     :param model: part of a profile's or model's name, case ignored; empty for all.
     :param recorded: rows of the operator's own records, by host.
+    :param everything: all that is known, and also the profiles that are not served, with the reason.
     """
+    own = recorded or {}
     found = [profile for profile in profiles.values() if _named(profile, model)]
     fitting = [profile for profile in found if cards is None or bool(profile["cards"]) == bool(cards)]
     shown = [profile for profile in fitting if cards is None or not against_cards(profile, cards)]
+    served = {profile["name"] for profile in shown if not _against(profile, stacks, refused)}
 
     def rank(profile: Profile) -> tuple[Any, ...]:
-        served = not _against(profile, stacks, refused)
-        return (-cards_needed(profile), not served, STATUSES.index(profile["status"]), profile["name"])
+        name, first = profile["name"], cards in _recommended(profile)
+        return (not first, -cards_needed(profile), name not in served, STATUSES.index(profile["status"]), name)
 
+    ranked = sorted(shown, key=rank)
     lines: list[str] = []
-    for profile in sorted(shown, key=rank):
-        own = recorded or {}
-        lines += [*_lines(profile, stacks, refused), *_promoted(profile, own), *_recorded(profile["name"], own)]
-    served = sum(not _against(profile, stacks, refused) for profile in shown)
+    if everything:
+        for profile in ranked:
+            lines += [*_lines(profile, stacks, refused), *_promoted(profile, own), *_recorded(profile["name"], own)]
+    elif served:
+        taken = [profile for profile in ranked if profile["name"] in served]
+        head, *rows = columns(("PROFILE", "CARDS", "STATUS", "SPEED"), [_row(profile) for profile in taken])
+        lines.append(head)
+        for profile, line in zip(taken, rows, strict=True):
+            lines += [line, *_about(profile), *_promoted(profile, own), *_recorded(profile["name"], own)]
     where = "" if cards is None else f" on {counted(cards)}"
-    lines.append(f"{served} of {len(shown)} profiles can be served{where}; a host's own check comes with site.yml")
+    lines.append(f"{len(served)} of {len(shown)} profiles can be served{where}; a host's own check comes with site.yml")
     if len(fitting) > len(shown):
         lines.append(f"{len(fitting) - len(shown)} more need more or other cards")
+    if not everything:
+        lines.append("All that is known of them, and why the others are not served: -e b70_all=true")
     return lines
+
+
+def _recommended(profile: Profile) -> Sequence[int]:
+    return (profile["recommended"] or {}).get("cards", ())
+
+
+def _row(profile: Profile) -> tuple[str, str, str, str]:
+    status = f"{profile['status']}, recommended" if _recommended(profile) else profile["status"]
+    needs = f"{cards_needed(profile)}{replicas(profile)}"
+    return profile["name"], needs, status, summary(profile["evidence"]) or "not measured"
+
+
+def _about(profile: Profile) -> Iterator[str]:
+    yield f"  {_model(profile)}; stack {profile['stack']}"
+    evidence = profile["evidence"]
+    yield f"  {provenance({key: evidence[key] for key in ('source', 'date', 'grade') if key in evidence})}"
 
 
 def _promoted(profile: Profile, recorded: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
@@ -131,6 +161,12 @@ def _named(profile: Profile, model: str) -> bool:
     return model.lower() in profile["name"].lower() or model.lower() in str(profile["model"]["hf_repo"]).lower()
 
 
+def _model(profile: Profile) -> str:
+    if remote := profile["engine"].get("remote"):
+        return f"remote: {remote['base_url']} serves it as {remote['model']}"
+    return f"model {profile['model']['hf_repo'] or profile['model']['directory']}"
+
+
 def _against(profile: Profile, stacks: Stacks, refused: Sequence[str]) -> list[str]:
     return [*against_profile(profile, refused), *planning.uninstallable(stacks[profile["stack"]])]
 
@@ -151,13 +187,9 @@ def _lines(profile: Profile, stacks: Stacks, refused: Sequence[str]) -> Iterator
     each = f" on each of {profile['nodes']} nodes" if profile["nodes"] > 1 else ""
     needs = f"{counted(cards_needed(profile))}{replicas(profile)}{each}"
     head = f"{profile['name']}: {needs}, {profile['status']}, stack {profile['stack']}"
-    for count in (profile["recommended"] or {}).get("cards", []):
+    for count in _recommended(profile):
         head += f", recommended for {counted(count)}"
-    remote = profile["engine"].get("remote")
-    if remote:
-        yield f"{head}; remote: {remote['base_url']} serves it as {remote['model']}"
-    else:
-        yield f"{head}; model {profile['model']['hf_repo'] or profile['model']['directory']}"
+    yield f"{head}; {_model(profile)}"
     for reason in against:
         yield f"  NOT SERVED: {' '.join(reason.split())}"
     if mirrored := _mirrored_gib(profile, stacks[profile["stack"]]):

@@ -34,6 +34,10 @@ SETTINGS = {{
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:], SETTINGS))
 '''
+_COMPLETION = """\
+# Managed by Ansible, collection arcpro.b70, role slot.
+source <({path} completion) && complete -F _b70ctl {name}
+"""
 _SETTINGS = ("slot", "config_dir", "run_dir", "state_dir", "unit_dir", "frontdoor_url")
 
 
@@ -52,7 +56,7 @@ def program_path(settings: Mapping[str, str]) -> str:
 
 
 def program_files(settings: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return ``[{path, content, mode}]``: every file of the package, then the command.
+    """Return ``[{path, content, mode}]``: every file of the package, then the command and its completion in bash.
 
     :param settings: checked slot settings.
     """
@@ -68,4 +72,9 @@ def program_files(settings: Mapping[str, str]) -> list[dict[str, str]]:
     known = {**{key: settings[key] for key in _SETTINGS}, "version": collection_version()}
     rows = "\n".join(f"    {json.dumps(key)}: {json.dumps(value)}," for key, value in known.items())
     text = _PROGRAM.format(lib_dir=json.dumps(settings["lib_dir"]), package=PACKAGE, settings=rows)
-    return [*files, {"path": program_path(settings), "content": text, "mode": "0755"}]
+    path = program_path(settings)
+    return [
+        *files,
+        {"path": path, "content": text, "mode": "0755"},
+        {"path": f"{path}.bash", "content": _COMPLETION.format(path=path, name=settings["command"]), "mode": "0644"},
+    ]

@@ -577,12 +577,14 @@ def _short(fx: Effects, layout: Layout, name: str, records: Sequence[Mapping[str
     try:
         profile = load_wanted(fx, layout, name)
     except SlotFault as fault:
-        return {"name": name, "status": "unreadable", "title": fault.message, "pending": False, "accepted_rules": []}
+        unread = {"name": name, "status": "unreadable", "title": fault.message}
+        return {**unread, "cards": 0, "pending": False, "accepted_rules": []}
     new = fx.files.size(layout.pending(name)) is not None
     return {
         "name": name,
         "status": status_here(profile.status, promotion(records, name, profile.fingerprint, profile.examined)),
         "title": profile.title,
+        "cards": profile.all_cards,
         "pending": new,
         "accepted_rules": list(profile.accepted_rules),
         **({"remote": profile.engine.remote["base_url"]} if profile.engine.remote else {}),

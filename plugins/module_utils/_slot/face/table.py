@@ -27,14 +27,25 @@ def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def profiles(info: Mapping[str, Any]) -> list[str]:
-    """Every profile of the host; `*` marks the one whose engine runs."""
-    known = info["profiles"]
+    """Return the profiles for which the host has the cards; `*` marks the one whose engine runs."""
+    known, count = info["profiles"], len(info["cards"])
     if not known:
         return ["no profile is rendered on this host; run the role slot"]
+    shown = [item for item in known if item["cards"] <= count or item["name"] == info["profile"]]
     rows = [
-        ["*" if item["name"] == info["profile"] else "", item["name"], item["status"], item["title"]] for item in known
+        [
+            "*" if item["name"] == info["profile"] else "",
+            item["name"],
+            str(item["cards"]),
+            item["status"],
+            item["title"],
+        ]
+        for item in shown
     ]
-    return [*columns(["", "PROFILE", "STATUS", "TITLE"], rows), *pending(info), *_quarantine(info)]
+    lines = columns(["", "PROFILE", "CARDS", "STATUS", "TITLE"], rows)
+    if more := len(known) - len(shown):
+        lines.append(f"{more} more need more than the {count} cards of this host (b70ctl list --json)")
+    return [*lines, *pending(info), *_quarantine(info)]
 
 
 def pending(info: Mapping[str, Any]) -> list[str]:

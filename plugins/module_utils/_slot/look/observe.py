@@ -49,8 +49,8 @@ def load_profile(fx: Effects, layout: Layout, name: str) -> Profile:
     text = fx.files.read(path)
     if text is None:
         known = installed_profiles(fx, layout)
-        close = get_close_matches(name, known, n=3, cutoff=0.4) or list(known[:5])
-        hint = f"closest: {', '.join(close)}" if close else f"no profile is rendered in {layout.profiles_dir}"
+        close = get_close_matches(name, known, n=3, cutoff=0.4)
+        hint = f"closest: {', '.join(close)}" if close else "`b70ctl list` shows those that are"
         raise SlotFault(f"profile {name!r} is not rendered on this host ({hint})")
     return check_profile(layout, name, text, str(path))
 

@@ -106,8 +106,10 @@ def present(place: Place) -> set[str]:
 def test_a_link_puts_the_command_into_the_path(place, systemd):
     linked = dataclasses.replace(place, command_link=place.unit_dir.parent / "local/bin/b70ctl")
     place.command.parent.mkdir()
-    wanted = [*files(place, "a"), Wanted(place.command, "#!", "0755")]
+    wanted = [*files(place, "a"), Wanted(place.command, "#!", "0755"), Wanted(place.completion, "source")]
     plan = converge(linked, systemd, wanted)
+    completed = place.unit_dir.parent / "local/share/bash-completion/completions/b70ctl"
+    assert completed.readlink() == place.completion
     assert f"{linked.command_link} -> {place.command}" in diff(plan)[0]["after"]
     assert linked.command_link.readlink() == place.command
     assert not converge(linked, systemd, wanted).changed

@@ -73,6 +73,15 @@ def test_a_probe_that_breaks_or_is_not_there_is_never_passed():
     assert levels["run"] == ("WARN", "could not be looked at: OSError: no")
 
 
+def test_a_program_that_did_not_end_is_no_reason_to_remove_anything():
+    late = Output(problem="python did not end within 45 s", late=True)
+    run = check("run", lambda _s, a: failed(a.output(ONE).why()), ONE)
+    (finding,) = examine.verdicts(site(), [run], Answers({ONE: late}))
+    assert (finding["level"], finding["fix"]) == ("FAIL", examine.AGAIN)
+    (finding,) = examine.verdicts(site(), [run], Answers({ONE: Output(code=1)}))
+    assert finding["fix"] == "do this"
+
+
 @pytest.mark.real_time
 def test_what_does_not_answer_in_time_is_said_and_nothing_waits_for_it():
     release = threading.Event()
@@ -88,7 +97,8 @@ def test_what_does_not_answer_in_time_is_said_and_nothing_waits_for_it():
     found = examine.examine(site(), Slow({"one": out("done")}), [slow, fast], 2)
     assert ended == []
     release.set()
-    assert [item["summary"] for item in found] == ["not judged: was not looked at in time", "done"]
+    assert [item["summary"] for item in found] == ["not judged: was not answered in time", "done"]
+    assert found[0]["fix"] == examine.AGAIN
 
 
 def test_no_command_may_run_past_the_overall_limit():

@@ -30,10 +30,15 @@ def test_list_marks_what_runs(fake_host):
     code, text = b70ctl(fake_host, "list")
     assert code == command.DONE
     assert [line.split() for line in text.splitlines()] == [
-        ["PROFILE", "STATUS", "TITLE"],
-        ["a", "candidate", "Model", "a"],
-        ["*", "b", "candidate", "Model", "b"],
+        ["PROFILE", "CARDS", "STATUS", "TITLE"],
+        ["a", "0", "candidate", "Model", "a"],
+        ["*", "b", "0", "candidate", "Model", "b"],
     ]
+    fake_host.render("a", cards=4)
+    fake_host.cards = 2
+    text = b70ctl(fake_host, "list")[1]
+    assert "a  4" not in text
+    assert "1 more need more than the 2 cards of this host" in text
 
 
 def test_status_of_an_empty_slot(fake_host):

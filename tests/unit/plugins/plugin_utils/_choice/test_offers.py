@@ -64,7 +64,7 @@ def test_a_figure_carries_its_conditions() -> None:
 
 def test_a_profile_is_told_with_all_that_makes_its_figures_worth_something() -> None:
     who, what = "bklinkradt/arc-b70-llm-stack, 2026-10-01, community", "on image v0.30.0 with runtime 26.35"
-    assert offers(load(), STACKS, 1) == [
+    assert offers(load(), STACKS, 1, everything=True) == [
         "recipe: 1 card, candidate, stack xpu, recommended for 1 card; model RedHatAI/Qwen3.8-27B-INT4",
         "  54 tok/s (1 stream, decode, prose, 3 draft tokens)",
         "  71 tok/s (1 stream, decode, code, 3 draft tokens)",
@@ -74,10 +74,28 @@ def test_a_profile_is_told_with_all_that_makes_its_figures_worth_something() -> 
     ]
 
 
+def test_the_overview_is_a_table_of_what_can_be_served_with_the_recommended_first() -> None:
+    shipped_, other = load()["recipe"], load(status="experiment", recommended=None, evidence={"source": "a forum"})
+    refused = load(status="rejected", status_reason="It fails.")["recipe"]
+    profiles = {name: {**one, "name": name} for name, one in (("a", other["recipe"]), ("b", shipped_), ("c", refused))}
+    about = "  model RedHatAI/Qwen3.8-27B-INT4; stack xpu"
+    assert offers(profiles, STACKS, 1) == [
+        "PROFILE  CARDS  STATUS                  SPEED",
+        "b        1      candidate, recommended  54 tok/s with 1 stream, up to 843 with 32 streams",
+        about,
+        "  bklinkradt/arc-b70-llm-stack, 2026-10-01, community",
+        "a        1      experiment              not measured",
+        about,
+        "  a forum",
+        "2 of 3 profiles can be served on 1 card; a host's own check comes with site.yml",
+        "All that is known of them, and why the others are not served: -e b70_all=true",
+    ]
+
+
 def test_a_profile_of_several_nodes_says_how_many_cards_each_has() -> None:
     graphs = {"cudagraph_mode": "NONE"}
     settings = {"max_model_len": 2048, "pipeline_parallel_size": 2, "compilation_config": graphs}
-    told = offers(load(nodes=2, engine={"settings": settings}), STACKS, 1)
+    told = offers(load(nodes=2, engine={"settings": settings}), STACKS, 1, everything=True)
     assert told[0].startswith("recipe: 1 card on each of 2 nodes, candidate")
 
 
@@ -88,10 +106,13 @@ def test_a_figure_without_its_host_says_so() -> None:
 
 def test_what_is_not_served_is_there_with_its_reason() -> None:
     told = offers(
-        load(status="rejected", status_reason="It fails the arithmetic canary (30 instead of 14)."), STACKS, 1
+        load(status="rejected", status_reason="It fails the arithmetic canary (30 instead of 14)."),
+        STACKS,
+        1,
+        everything=True,
     )
     assert "  NOT SERVED: recipe is rejected: It fails the arithmetic canary (30 instead of 14)." in told
-    told = offers(load(stack="lab-2.11"), STACKS, 1)
+    told = offers(load(stack="lab-2.11"), STACKS, 1, everything=True)
     assert told[1].startswith("  NOT SERVED: Stack lab-2.11 cannot be installed: ")
     assert told[-1].startswith("0 of 1 profiles can be served on 1 card")
 
@@ -99,7 +120,7 @@ def test_what_is_not_served_is_there_with_its_reason() -> None:
 def test_a_rule_that_is_broken_on_purpose_is_told() -> None:
     engine = {"settings": {"max_model_len": 2048}, "env": {"VLLM_USE_V2_MODEL_RUNNER": ""}}
     changed = load(engine=engine, accepts_rules=["blank-model-runner"], recommended=None)
-    (line,) = [line for line in offers(changed, STACKS, 1) if "rule" in line]
+    (line,) = [line for line in offers(changed, STACKS, 1, everything=True) if "rule" in line]
     assert line.startswith("  breaks the rule blank-model-runner of its stack on purpose: The engine crashes")
 
 
@@ -107,7 +128,7 @@ def test_a_rule_that_is_broken_on_purpose_is_told() -> None:
     ("cards", "shown", "more"), [(0, False, False), (1, True, False), (4, True, False), (None, True, False)]
 )
 def test_profiles_go_by_cards(cards: int | None, shown: bool, more: bool) -> None:
-    told = offers(load(), STACKS, cards)
+    told = offers(load(), STACKS, cards, everything=True)
     assert (told[0].startswith("recipe:"), "more need" in told[-1]) == (shown, more)
 
 
@@ -123,21 +144,27 @@ def test_profiles_go_by_cards(cards: int | None, shown: bool, more: bool) -> Non
     ],
 )
 def test_the_mirror_of_several_cards_is_told(name: str, told: str | None) -> None:
-    lines = offers({name: shipped.profiles()[name]}, STACKS, 4)
+    lines = offers({name: shipped.profiles()[name]}, STACKS, 4, everything=True)
     line = f"  takes {told} of the host's memory, in which the driver mirrors what the cards hold"
     assert (line in lines) is bool(told)
     assert told or not any("mirrors" in text for text in lines)
     off = shipped.profiles()[name] | {
         "engine": {**shipped.profiles()[name]["engine"], "host_mirror": "no_deferred_backing"}
     }
-    assert not any("mirrors" in text for text in offers({name: off}, STACKS, 4))
+    assert not any("mirrors" in text for text in offers({name: off}, STACKS, 4, everything=True))
 
 
 def test_the_shipped_catalogue_is_told_by_cards_and_status() -> None:
-    told = [line for line in offers(shipped.profiles(), STACKS, 4, "gemma4-12b") if not line.startswith(" ")]
+    told = [
+        line
+        for line in offers(shipped.profiles(), STACKS, 4, "gemma4-12b", everything=True)
+        if not line.startswith(" ")
+    ]
     assert told[0].startswith("gemma4-12b-it-int4-autoround")
     assert "rejected" in told[-2]
-    assert offers(shipped.profiles(), STACKS, 1, "gemma4-12b")[-1] == "14 more need more or other cards"
+    assert (
+        offers(shipped.profiles(), STACKS, 1, "gemma4-12b", everything=True)[-1] == "14 more need more or other cards"
+    )
 
 
 @pytest.mark.parametrize(

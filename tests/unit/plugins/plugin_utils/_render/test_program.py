@@ -30,4 +30,6 @@ def test_the_role_makes_every_directory_of_the_package() -> None:
 def test_the_command_knows_the_version_of_the_collection() -> None:
     files = program_files({**SETTINGS, "frontdoor_url": "http://127.0.0.1:8000", "command": "b70ctl"})
     version = yaml.safe_load((ROOT / "galaxy.yml").read_text())["version"]
-    assert f'    "version": "{version}",\n' in files[-1]["content"]
+    command, completion = files[-2:]
+    assert f'    "version": "{version}",\n' in command["content"]
+    assert completion["content"].endswith(f"source <({command['path']} completion) && complete -F _b70ctl b70ctl\n")
