@@ -116,7 +116,7 @@ def offers(
 
 
 def _recommended(profile: Profile) -> Sequence[int]:
-    return (profile["recommended"] or {}).get("cards", ())
+    return list((profile["recommended"] or {}).get("cards", []))
 
 
 def _row(profile: Profile) -> tuple[str, str, str, str]:
