@@ -33,7 +33,6 @@ from ._slot.words.effects import RENDERING
 from ._slot.words.types import EXCLUSIVE, SlotFault
 from ._slot_place import (
     NAMED,
-    OLD_EXCLUSIVE,
     Directory,
     Held,
     Place,
@@ -87,7 +86,7 @@ def _of_unit(path: Path) -> bool:
 
 
 def _is_drop_in(path: Path) -> bool:
-    return path.name in (EXCLUSIVE, OLD_EXCLUSIVE)
+    return path.name == EXCLUSIVE
 
 
 def _differs(item: Wanted, owner: tuple[int, int]) -> bool:

@@ -24,7 +24,6 @@ Run = Callable[[list[str]], tuple[int, str, str]]
 
 MARKER = "# Managed by Ansible, collection arcpro.b70, role slot."  # the first line of every file of the role
 NAMED = "the slot's state names it"
-OLD_EXCLUSIVE = "50-b70-kept.conf"  # of releases whose units named each other
 _OTHER_SLOT = re.compile(r'^    "slot": "([a-z0-9]+)",$', re.MULTILINE)
 
 
@@ -140,7 +139,7 @@ class Place:
         """Return the drop-ins of ours for the units of a profile that are on the host."""
         folders = self.unit_dir.glob(f"{self.prefix}*.service.d")
         mine = sorted(folder for folder in folders if self.is_unit_of(folder.stem, name))
-        return [folder / file for folder in mine for file in (EXCLUSIVE, OLD_EXCLUSIVE)]
+        return [folder / EXCLUSIVE for folder in mine]
 
     def files_of(self, name: str) -> list[Path]:
         """Return every file of a profile on the host, units first: without its unit a profile cannot be started."""

@@ -89,8 +89,8 @@ class Attempt:
     gate: str = ""
     profile: str | None = None  # what was served at its end
     on_failure: str = ""
-    turned_away_s: float | None = None  # during which no engine was open; None: an older version did not tell
-    way: str = ""  # how engines were replaced; empty: an older version did not tell
+    turned_away_s: float | None = None  # during which no engine was open; None until its end
+    way: str = ""  # how engines were replaced; empty until its end
     boot: str = ""  # the id of the boot that it was made in
     mono: float | None = None  # monotonic seconds at its begin
     mode: str = ""  # of the request; only `switch` says what is wanted

@@ -37,8 +37,8 @@ def examined(profile: Mapping[str, Any]) -> str:
 def promotion(rows: Iterable[Row], name: str, fingerprint: str | None, parts: str | None) -> Row | None:
     """The row of the last production gate that came to a verdict on this very profile, or None.
 
-    :param rows: newest last. One that does not tell what was examined, as those of before, is of another profile.
-    :param parts: what `examined` gives of the profile; None where its rendering is of before.
+    :param rows: newest last.
+    :param parts: what `examined` gives of the profile; None if that is not known.
     """
     mine = (name, fingerprint, parts)
     judged = [row for row in rows if row["kind"] == "promotion" and row["verdict"] in _VERDICTS]

@@ -179,15 +179,6 @@ def test_a_profile_that_comes_changes_no_unit_but_whom_it_excludes(place, system
     assert plan.reload_needed
 
 
-def test_what_kept_a_unit_exclusive_in_older_releases_goes(place, systemd):
-    converge(place, systemd, files(place, "a", "b"))
-    old = place.unit_dir / "b70-slot-main-a.service.d/50-b70-kept.conf"
-    old.parent.mkdir()
-    old.write_text(f"{_slot_place.MARKER}\n[Unit]\nAfter=b70-slot-main-b.service\n")
-    assert converge(place, systemd, files(place, "a", "b")).reload_needed
-    assert not old.parent.exists()
-
-
 def test_a_switch_at_work_is_not_written_below(place):
     lock = Path(place.layout.lock_file)
     lock.parent.mkdir(parents=True)
