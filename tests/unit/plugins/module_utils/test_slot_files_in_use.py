@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _slot_files, _slot_place
+from ansible_collections.arcpro.b70.plugins.module_utils import _slot_files
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import rendering
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.journal import encode
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import Place, SlotFilesError, Wanted
