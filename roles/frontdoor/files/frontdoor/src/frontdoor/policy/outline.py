@@ -19,6 +19,7 @@ _PIECE = 64 * 1024
 # Texts that are longer are cut after so many bytes. No name or type that matters is as long, spelt with escapes.
 _LONG = 512
 _KEPT = 128
+_RUN = re.compile(rb'[^"]{%d,}' % (_LONG + 1))
 # What takes 10 to 20 ms to be read: more texts than any prompt, more tokens than any context.
 _MAX_BYTES = 4 * 1024 * 1024
 _MAX_MEMBERS = 50_000
@@ -93,22 +94,24 @@ class Outline:
         # between two quotation marks is a text; the last one may go on
         pieces = plain[at:].split(b'"')
         self._count(b" ".join(pieces[::2]), len(pieces) // 2)
-        copied = at
-        for index, piece in enumerate(pieces):
-            size = len(piece)
-            if index % 2 and size > _LONG:
-                kept = at + _kept(data[at : at + _KEPT])
+        copied = looked = at
+        marks = 0
+        for run in _RUN.finditer(plain, at):
+            marks += plain.count(b'"', looked, run.start())
+            looked = run.start()
+            if marks % 2:
+                kept = looked + _kept(data[looked : looked + _KEPT])
                 self.text += data[copied:kept] + _MARK + b"%d>" % len(self._cuts)
-                copied = at + size
-                if index == len(pieces) - 1:
+                copied = run.end()
+                if copied == len(plain):
                     self._begun, self._escaped = start + kept, plain.endswith(b"\\")
                 else:
                     self._cuts.append((start + kept, start + copied))
-            elif index % 2 and index == len(pieces) - 1:
-                self._rest = data[at - 1 :]
-                self.text += data[copied : at - 1]
-                copied = len(data)
-            at += size + 1
+        if len(pieces) % 2 == 0 and self._begun < 0:
+            begun = plain.rfind(b'"')
+            self._rest = data[begun:]
+            self.text += data[copied:begun]
+            copied = len(data)
         self.text += data[copied:]
         if self._members > _MAX_MEMBERS or self._values > _MAX_VALUES or len(self.text) > _MAX_BYTES:
             self._give_up()
