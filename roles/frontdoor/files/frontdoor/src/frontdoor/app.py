@@ -96,6 +96,7 @@ class App:
             memory=self.memory,
             ledger=self.ledger,
             running=self.running,
+            queue_keepalive_s=config.admission.queue_keepalive_s,
             spread=spread,
             scheme=b"https" if config.tls.cert_file else b"http",
             cors=Origins(config.cors.allow_origins),
@@ -235,6 +236,7 @@ class App:
         self._open_paths = _OPEN_PATHS | {*CHAT_PAGE_PATHS} if chat.is_on(config) else _OPEN_PATHS
         self.server.limits = self.memory.limits = limits
         self.server.cors = Origins(config.cors.allow_origins)
+        self.server.queue_keepalive_s = config.admission.queue_keepalive_s
         self.connection_limiter.configure(limits, networks(listen.allowed_networks), networks(listen.trusted_proxies))
         self.reload()
 

@@ -91,7 +91,9 @@ class Admission(NamedTuple):
     """Limits used where the state file sets none, and bounds the state file cannot raise."""
 
     max_active_generations: Count = 1
-    queue_timeout_s: Duration = 0.0
+    queue_timeout_s: Duration = 600.0
+    #: how often a client that waits for a stream hears of it; 0: it hears nothing before the engine answers
+    queue_keepalive_s: Duration = 10.0
     max_queued: Amount = 256
     max_passthrough: Count = 256
 

@@ -86,6 +86,25 @@ def stream_event(refusal: Refusal, style: Style, sent: bytes = b"") -> bytes:
     return prefix + body(refusal, style) + b"\n\n"
 
 
+def told_by_engine(status: int, content: bytes) -> Refusal:
+    """The engine's error, for a client that has the head of a stream; what the engine says of it is kept."""
+    try:
+        said = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        said = None
+    error = said.get("error", said) if isinstance(said, dict) else said
+    details = error if isinstance(error, dict) else {"message": error} if isinstance(error, str) else {}
+    message = details.get("message")
+    if not isinstance(message, str):
+        message = f"the engine answered with status {status}"
+    return Refusal(status, "engine_error", message, details=details)
+
+
+def waiting(style: Style) -> bytes:
+    """What passes over clients of a stream whose request waits: a comment, or what Anthropic's expect."""
+    return b'event: ping\ndata: {"type": "ping"}\n\n' if style is Style.ANTHROPIC else b": waiting\n\n"
+
+
 # What an answer says of its connection: HTTP/1.1 keeps it without a word, HTTP/1.0 does not.
 CLOSE = b"Connection: close\r\n"
 KEPT = b"Connection: keep-alive\r\n"

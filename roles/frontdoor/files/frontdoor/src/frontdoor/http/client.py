@@ -11,13 +11,15 @@ import os
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
+from frontdoor import errors
 from frontdoor.admission.connections import ConnectionLimiter
 from frontdoor.admission.memory import MemoryBudget
 from frontdoor.admission.permits import Permits
 from frontdoor.config import Limits
 from frontdoor.errors import CLOSE, KEPT, Refusal
 from frontdoor.http.body import BodyReader, document_of, limit_of, too_large
-from frontdoor.http.head import END, HeadError, RequestHead, request_head
+from frontdoor.http.chunks import LAST_CHUNK, chunk
+from frontdoor.http.head import END, EVENT_STREAM, HeadError, RequestHead, request_head
 from frontdoor.networks import client_key, is_address, plain
 from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.metrics import CLIENT_CLOSED, CLIENT_STALLED
@@ -73,7 +75,7 @@ class Target:
 
 @dataclasses.dataclass(slots=True)
 class Server:
-    """What all connections and requests share. A reload replaces `limits` and `cors`."""
+    """What all connections and requests share. A reload replaces `limits`, `cors` and `queue_keepalive_s`."""
 
     loop: asyncio.AbstractEventLoop
     limits: Limits
@@ -90,6 +92,8 @@ class Server:
     ledger: Ledger
     #: exchanges with the engine that are under way
     running: set[Any]
+    #: how often a client that waits for a stream hears of it; 0: never
+    queue_keepalive_s: float
     #: gives numbers from 0 to 1, by which refused clients are spread over time
     spread: Callable[[], float]
     scheme: bytes
@@ -134,6 +138,8 @@ class ClientConnection(asyncio.Protocol):
         self.from_this_host = False
         #: the name of the request under way, and the header line with it, for the engine and the client alike
         self.request_id = self.id_line = b""
+        #: whether the client has the head of an event stream whose request waits, or waited, for permits
+        self.opened = False
         self.deadline: float | None = None
         self._stage = HEAD
         self._buffer = b""
@@ -378,8 +384,25 @@ class ClientConnection(asyncio.Protocol):
         """Header lines of each answer: the request's name, and those for browsers on requests that come from one."""
         return self.id_line + self.server.cors.fields(head.origin) if head.origin else self.id_line
 
+    def say_waiting(self, head: RequestHead) -> None:
+        """Keep a client that asked for a stream, and all proxies before it, from giving up while its request waits."""
+        top = b""
+        if not self.opened:
+            self.opened = True
+            # nothing but the end of the connection tells an older client where the body ends
+            self._close_after = self._close_after or not head.http11
+            coding = b"Transfer-Encoding: chunked\r\n" if head.http11 else b""
+            fields = EVENT_STREAM + coding + self.own_fields(head) + self.connection_field(head)
+            top = errors.response(200, None, fields)
+        said = errors.waiting(head.route.style)
+        self.write(top + (chunk(said) if head.http11 else said))
+
     def turn_away(self, refusal: Refusal, head: RequestHead | None, raw: bytes = b"") -> None:
         """Write an error of the frontdoor's own, which the caller notes; `raw` is a head that was not understood."""
+        if self.opened and head is not None:
+            event = errors.stream_event(refusal, head.route.style)
+            self.write(chunk(event) + LAST_CHUNK if head.http11 else event)
+            return
         if head is None:
             self._identify()
             style, fields, bare = style_of(raw), CLOSE, False
@@ -412,6 +435,7 @@ class ClientConnection(asyncio.Protocol):
     def exchange_done(self, keep: bool) -> None:
         """The answer is written; go on with the next request or close."""
         self._work = None
+        self.opened = False
         if self._stage == CLOSED:
             return
         if not keep or self._close_after or self.server.targets[0].slot.draining:

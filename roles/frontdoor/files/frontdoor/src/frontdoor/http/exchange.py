@@ -13,8 +13,8 @@ from frontdoor.admission.permits import Permit
 from frontdoor.admission.router import Wish
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection, Target
-from frontdoor.http.head import END, FAILURE, RequestHead, ResponseError, ResponseHead, response_head
-from frontdoor.http.relay import Relay, relay_for
+from frontdoor.http.head import END, FAILURE, RequestHead, ResponseError, ResponseHead, response_head, uncoded
+from frontdoor.http.relay import PromisedRelay, Relay, relay_for
 from frontdoor.http.upstream import UpstreamConnection
 from frontdoor.observability.activity import Entry
 from frontdoor.observability.ledger import KEPT
@@ -30,6 +30,7 @@ from frontdoor.observability.metrics import (
 )
 from frontdoor.observability.sentinel import LOOK_EVERY, WATCHED, sign_in
 from frontdoor.policy.document import Document
+from frontdoor.policy.routes import STREAMING_PATHS
 from frontdoor.slot.replicas import Replica
 
 _MAX_RESPONSE_HEAD = 64 * 1024
@@ -51,7 +52,7 @@ class Exchange:
         *("_asked", "_awaits_first", "_body", "_client", "_connecting", "_connection", "_done", "_first_byte_s"),
         *("_gaps", "_head", "_head_bytes", "_hides", "_last_activity", "_look_at", "_looked", "_only", "_paused"),
         *("_permit", "_reads", "_received", "_relay", "_replica", "_response", "_server", "_shut_client", "_sign"),
-        *("_size", "_started", "_tail", "_target", "_tried", "_unread"),
+        *("_size", "_started", "_streams", "_tail", "_target", "_tried", "_unread"),
     )
 
     def __init__(
@@ -76,7 +77,9 @@ class Exchange:
         self._head = head
         self._size, self._body, self._asked = size, body, asked
         self._hides = asked is not None and asked.hides_usage
-        # when the request was complete, and when the engine was asked or last heard of
+        # whether a client that waits for permits hears of it
+        self._streams = asked is not None and head.route.path in STREAMING_PATHS and asked.streams
+        # when the request was complete, and when the engine was asked or last heard of, or a waiting client last told
         self._started = self._last_activity = now = server.loop.time()
         self._permit = (
             Permit(target.permits, self, id(client), client.client_key, permits, now, wish) if permits else None
@@ -232,7 +235,7 @@ class Exchange:
                 self._broken("it wants to switch protocols")
                 return
             # answers before the answer are passed on, but for 100, which the frontdoor gives itself (RFC 9110 15.2)
-            if response.status != 100 and self._head.http11:
+            if response.status != 100 and self._head.http11 and not self._client.opened:
                 self._client.write(response.wire + b"\r\n")
             data = data[end:]
 
@@ -259,6 +262,10 @@ class Exchange:
         if self._size >= _SMALL and self._body_unread(response):
             # what it leaves unread would stand before the next request on that connection
             response = dataclasses.replace(response, keep_alive=False)
+        opened = client.opened
+        if opened and response.status == 200 and not response.event_stream:
+            self._broken("a stream was asked for, and it is none")
+            return
         self._response = response
         length, wire, said = response.length, response.wire, client.connection_field(head)
         if length is None:
@@ -270,7 +277,7 @@ class Exchange:
         if response.status == 200 and head.route.path in WATCHED and self._target.sentinel.watches:
             self._look_at = LOOK_EVERY
         # one write for the head and what came with it: two would be two packets
-        if length == len(rest):
+        if length == len(rest) and not opened:
             # the whole answer in one read
             client.write(b"".join((wire, client.own_fields(head), said, b"\r\n", rest)))
             self._received = length
@@ -279,7 +286,7 @@ class Exchange:
             self.finish(outcome_of(response.status), said is not errors.CLOSE)
             return
         self._shut_client = said is errors.CLOSE
-        top = b"".join((wire, client.own_fields(head), said, b"\r\n"))
+        top = b"" if opened else b"".join((wire, client.own_fields(head), said, b"\r\n"))
         self._tail = bytearray()
         self._relay = self._relay_of(response)
         self._awaits_first = response.chunked and not rest
@@ -290,7 +297,17 @@ class Exchange:
         self._on_body(rest, top)
 
     def _relay_of(self, response: ResponseHead) -> Relay:
+        if self._client.opened and (response.status != 200 or response.length is not None):
+            return PromisedRelay(response, self._head.http11, self._told)
         return relay_for(response, client_chunks=self._head.http11, hides_usage=self._hides)
+
+    def _told(self, content: bytes) -> bytes:
+        """The engine's answer, for a client that has the head of a stream."""
+        assert self._response is not None
+        status = self._response.status
+        if status == 200:
+            return content
+        return errors.stream_event(errors.told_by_engine(status, content), self._head.route.style)
 
     def _body_unread(self, response: ResponseHead) -> bool:
         """Whether the engine answers without having read the body; one that it has is no longer held."""
@@ -300,13 +317,14 @@ class Exchange:
         self._release_body()
         return response.status >= 400
 
-    def _on_body(self, data: bytes, head: bytes = b"") -> None:
+    def _on_body(self, data: bytes, head: bytes | None = None) -> None:
+        """Pass on a part of the body; with the first comes the head, as far as the client has none."""
         relay = self._relay
         assert relay is not None
         try:
-            out = relay.feed(data) if data else b""
+            out = relay.feed(data)
         except ResponseError as exc:
-            self._client.write(head)
+            self._client.write(head or b"")
             self._broken(str(exc))
             return
         if head:
@@ -314,7 +332,7 @@ class Exchange:
         if out:
             self._client.write(out)
         now = self._server.loop.time()
-        if not head:
+        if head is None:
             self._note_read(now)
         self._last_activity = now
         self._received += len(data)
@@ -439,8 +457,10 @@ class Exchange:
         An engine that is taken for hung is not waited for by a request that has not had any of its answer.
         """
         limit_s = self._limit_s
-        waits = self._permit is not None and self._permit.waiting
-        if waits or self._paused:
+        if self._permit is not None and self._permit.waiting:
+            self._say_waiting(now)
+            return
+        if self._paused:
             return
         begun = self._response is not None and not self._awaits_first
         hung_s = None if begun or self._replica is None else self._replica.probe.hung_s
@@ -452,6 +472,14 @@ class Exchange:
             return
         refusal = Refusal(504, "engine_timeout", words)
         self._give_up(refusal, UPSTREAM_TIMEOUT, UPSTREAM_TIMEOUT)
+
+    def _say_waiting(self, now: float) -> None:
+        """Tell a client that awaits a stream that its request waits, now and then."""
+        every_s = self._server.queue_keepalive_s
+        if self._streams and 0 < every_s <= now - self._last_activity:
+            self._last_activity = now
+            self._head = uncoded(self._head)
+            self._client.say_waiting(self._head)
 
     def interrupt(self, refusal: Refusal) -> None:
         """Give up because the frontdoor stops: an answer that was begun is ended as validly as it can be."""

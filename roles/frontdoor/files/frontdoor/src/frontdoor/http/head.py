@@ -19,6 +19,9 @@ from frontdoor.policy.routes import Kind, Route, canonical_path, classify, quote
 END = b"\r\n\r\n"
 # What event streams say to proxies in front: nginx would collect some kilobytes of events before it sends any.
 _UNBUFFERED = b"X-Accel-Buffering: no\r\n"
+#: header lines of one that begins before the engine's does
+EVENT_STREAM = b"Content-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-store\r\n" + _UNBUFFERED
+_ACCEPTS = re.compile(rb"(?im)^accept-encoding:.*\n")
 # from this status on it is the engine that failed
 FAILURE = 500
 # Hop-by-hop fields (RFC 9110 7.6.1) and those this proxy writes itself.
@@ -147,6 +150,11 @@ class RequestHead:
     forwarded_for: str
     #: what the client or a proxy calls the request; empty where they do not
     request_id: bytes
+
+
+def uncoded(head: RequestHead) -> RequestHead:
+    """The head with which the engine is asked for a body that is not compressed: something is put before or into it."""
+    return dataclasses.replace(head, fields=_ACCEPTS.sub(b"", head.fields) + b"Accept-Encoding: identity\r\n")
 
 
 def _target(raw: bytes) -> tuple[str, bytes, bytes | None]:

@@ -60,7 +60,7 @@ class Listing(Exchange):
         self._connection.receiver = self._on_body
         self._on_body(rest)
 
-    def _on_body(self, data: bytes, head: bytes = b"") -> None:
+    def _on_body(self, data: bytes, head: bytes | None = None) -> None:
         relay = self._relay
         assert relay is not None
         try:

@@ -16,13 +16,12 @@ import orjson
 from frontdoor.admission.router import Wish
 from frontdoor.http.client import ClientConnection, Target
 from frontdoor.http.exchange import Exchange
-from frontdoor.http.head import RequestHead, ResponseHead
+from frontdoor.http.head import RequestHead, ResponseHead, uncoded
 from frontdoor.http.listing import ABOUT_BYTES
 from frontdoor.http.relay import BodyEditingRelay, EventEditingRelay, Relay, tells_usage, without_usage
 from frontdoor.policy.document import Document
 from frontdoor.policy.routes import RESPONSES
 
-_ACCEPTS = re.compile(rb"(?im)^accept-encoding:.*\n")
 _CODED = re.compile(rb"(?im)^content-encoding:[ \t]*(?!identity[ \t]*\r?$)")
 _JSON = re.compile(rb"(?im)^content-type:[ \t]*application/json")
 _DATA = re.compile(rb"(?m)^data:[ \t]*(.*?)\r?$")
@@ -111,9 +110,7 @@ class Measured(Exchange):
         asked: Document,
     ) -> None:
         # nothing can be added to a compressed body
-        fields = _ACCEPTS.sub(b"", head.fields) + b"Accept-Encoding: identity\r\n"
-        head = dataclasses.replace(head, fields=fields)
-        super().__init__(client, target, head, size, body, permits, wish, asked=asked)
+        super().__init__(client, target, uncoded(head), size, body, permits, wish, asked=asked)
         self._first_s: float | None = None
         # of a chat that is streamed: its report of tokens, and what else its chunks say
         self._usage: Any = None

@@ -204,6 +204,21 @@ class BodyEditingRelay(StreamRelay):
         return self._wrap(self._content if self._passes else self._edit(self._content), LAST_CHUNK)
 
 
+class PromisedRelay(BodyEditingRelay):
+    """Any other answer, for a client that was promised an event stream: it is collected, and told as events."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what the client is sent of what was read; sets `complete` at the end. Raises ResponseError."""
+        told = super().feed(data)
+        if self._passes:
+            raise ResponseError("it is no stream, and too long to be told in one")
+        return told
+
+    def end(self, last_words: bytes = b"") -> bytes | None:
+        """End what the client has of the stream: that is always whole."""
+        return self._wrap(last_words, LAST_CHUNK) if last_words else super().end()
+
+
 Relay = LengthRelay | StreamRelay
 
 

@@ -132,6 +132,11 @@ class Document:
         text = self._outline.end()
         return INTRICATE if self._outline.intricate else _read(text)
 
+    @property
+    def streams(self) -> bool:
+        """Whether it asks for an answer in parts."""
+        return not isinstance(self.content, Refusal) and self.content.get("stream") is True
+
     def whole(self, text: str, most: int) -> str:
         """A text of the content as the client sent it; of a long one at least the first so many bytes."""
         return text if self._outline is None or MARK not in text else self._outline.whole(text, self.body, most)

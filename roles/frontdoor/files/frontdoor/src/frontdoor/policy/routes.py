@@ -63,6 +63,8 @@ GENERATION_PATHS = (
     *(COMPLETIONS, CHAT, RESPONSES, MESSAGES, GENERATE, "/generative_scoring"),
     *(BATCH, COMPLETION, INFILL),
 )
+#: whose streams may begin with comments
+STREAMING_PATHS = frozenset((COMPLETIONS, CHAT, RESPONSES, MESSAGES))
 #: the fields that limit the length of an answer; the first, which older engines know too, is where a default goes
 TOKEN_FIELDS = {
     CHAT: ("max_tokens", "max_completion_tokens"),
