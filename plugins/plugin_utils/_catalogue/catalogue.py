@@ -317,7 +317,7 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
         },
         "frontdoor": {
             "max_active_generations": active,
-            "queue_timeout_s": frontdoor.get("queue_timeout_s", 0),
+            "queue_timeout_s": frontdoor.get("queue_timeout_s", 600),
             "backend_timeout_s": frontdoor.get("backend_timeout_s", 7200),
             "chat_template_kwargs": frontdoor.get("chat_template_kwargs"),
             "max_tokens_default": frontdoor.get("max_tokens_default"),

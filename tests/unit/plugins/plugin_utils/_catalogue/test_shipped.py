@@ -107,6 +107,15 @@ def rendered_environment(name):
     return {key: item.value for key, item in environment.items() if not item.origin.startswith(("slot", "stack"))}
 
 
+def test_who_says_nothing_queues():
+    """The lab's production profile refuses at once, as do its variants."""
+    variants = ("c8", "c10", "c12", "c16", *(f"c8-{name}" for name in ("cs1-8", "gmem096", "gmem097", "nolog")))
+    variants += ("c8-xpugraph", "c8-xpugraph-mbt2048")
+    waits = {name: profile["frontdoor"]["queue_timeout_s"] for name, profile in CATALOGUE.items()}
+    assert {name for name in waits if not waits[name]} == {f"{GEMMA4}-{variant}" for variant in variants}
+    assert waits["qwen3-0.6b-cpu"] == 600
+
+
 def test_every_profile_of_the_lab_is_shipped():
     assert len(LAB) == 27
     assert set(LAB) <= set(CATALOGUE)
