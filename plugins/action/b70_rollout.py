@@ -266,9 +266,7 @@ class ActionModule(ControllerAction):
         return self._told(decision)
 
     def _settle(self) -> dict[str, Any]:
-        """Record which hosts stayed exposed or cut off after a wave's decisions were carried out, and return what
-        follows.
-        """
+        """Record the hosts that stayed exposed or cut off after a wave's decisions, and return what follows."""
         rollout, record = self._read()
         missed = exposed(self._given["quarantined"])
         known = {member.host: member.result for member in rollout.members}
@@ -333,9 +331,7 @@ class ActionModule(ControllerAction):
         return found if isinstance(found, Mapping) else None
 
     def _returned(self, host: str) -> Mapping[str, Any] | None:
-        """Return the result of a host's switch; a host whose drain was refused, because clients need it, counts as
-        untouched.
-        """
+        """Return the result of a host's switch; a host that clients need was not drained and counts as untouched."""
         found, refusal = self._result(host), self._vars["hostvars"][host].get(self._given["refused"])
         if not refusal:
             return found

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Where the catalogue comes from."""
+    """The sources of the catalogue."""
 
     DOCUMENTATION = r"""
 options:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Which slot, and where its files are."""
+    """The slot and the places of its files."""
 
     DOCUMENTATION = r"""
 options:

@@ -33,7 +33,7 @@ class Source:
     architectures: tuple[str, ...]
 
     def text(self, title: str, keyring: str) -> str:
-        """The deb822 file. `keyring` is the path of the only keys that may sign this repository."""
+        """Return the deb822 file. `keyring` is the path of the only keys that may sign this repository."""
         lines = [
             f"# {title}. Written by the collection arcpro.b70; what you change here is changed back.",
             "Types: deb",
@@ -72,7 +72,7 @@ class Pending:
 
 
 def preferences(packages: Mapping[str, str], title: str, url: str = "") -> str:
-    """The apt preferences that pin `packages` (name or pattern -> version, `*` as a wildcard) to their versions.
+    """Return the apt preferences that pin `packages` (name or pattern -> version, `*` as a wildcard).
 
     Packages of any version are pinned to the repository at `url`, if there is one.
     """
@@ -91,7 +91,7 @@ def preferences(packages: Mapping[str, str], title: str, url: str = "") -> str:
 
 
 def _stanzas(text: str) -> Iterable[dict[str, str]]:
-    """The stanzas of a deb822 file: field in lower case -> value, continuation lines with their line breaks."""
+    """Yield the stanzas of a deb822 file: field in lower case -> value, continuation lines with their line breaks."""
     for block in re.split(r"\n\s*\n", text):
         fields: dict[str, str] = {}
         last = ""
@@ -109,12 +109,12 @@ def _stanzas(text: str) -> Iterable[dict[str, str]]:
 
 
 def source_files(apt_dir: Path, sources_dir: Path) -> list[Path]:
-    """The files in which apt looks for repositories."""
+    """Return the files in which apt looks for repositories."""
     return [apt_dir / "sources.list", *sorted(sources_dir.glob("*.list")), *sorted(sources_dir.glob("*.sources"))]
 
 
 def entries(files: Mapping[str, str]) -> list[Entry]:
-    """All enabled binary repositories that `files` (path -> text of sources.list, *.list, *.sources) name."""
+    """Return the enabled binary repositories that `files` (path -> text of sources.list, *.list, *.sources) name."""
     found = []
     for file, text in sorted(files.items()):
         if file.endswith(".sources"):
@@ -134,8 +134,10 @@ def entries(files: Mapping[str, str]) -> list[Entry]:
 
 
 def others(found: Iterable[Entry], source: Source, own_file: str) -> list[Entry]:
-    """Entries of other files for the same repository. apt fails if two entries for one repository name different keys,
-    so the module cannot just add its own entry."""
+    """Return the entries of other files for the same repository.
+
+    apt fails if two entries for one repository name different keys, so the module cannot just add its own entry.
+    """
     return [
         entry
         for entry in found
@@ -144,7 +146,7 @@ def others(found: Iterable[Entry], source: Source, own_file: str) -> list[Entry]
 
 
 def installed_versions(dpkg_output: str) -> dict[str, str]:
-    """Installed packages and their versions, from the output of `dpkg-query --show --showformat=DPKG_FORMAT`."""
+    """Return the installed packages and their versions, from `dpkg-query --show --showformat=DPKG_FORMAT`."""
     rows = (line.split() for line in dpkg_output.splitlines())
     return {row[1]: row[2] for row in rows if len(row) == 3 and row[0] == "installed"}
 
@@ -152,7 +154,7 @@ def installed_versions(dpkg_output: str) -> dict[str, str]:
 def pending(
     packages: Mapping[str, str], installed: Mapping[str, str], greater: Callable[[str, str], bool]
 ) -> list[Pending]:
-    """The `packages` that are not installed at their version. `greater(a, b)` compares versions as dpkg does."""
+    """Return the `packages` that are not installed at their version; `greater(a, b)` compares versions as dpkg does."""
     found = []
     for name, wanted in sorted(packages.items()):
         has = installed.get(name, "")
@@ -164,7 +166,7 @@ def pending(
 
 
 def problems(packages: Mapping[str, str], suites: Sequence[str], url: str) -> list[str]:
-    """Errors in the options themselves, one sentence each."""
+    """Return the errors in the options themselves, one sentence each."""
     found = []
     for name, version in sorted(packages.items()):
         if not re.fullmatch(r"[a-z0-9][a-z0-9+.*-]+", name):

@@ -16,7 +16,7 @@ from typing import Any
 
 
 def file_facts(path: str) -> dict[str, Any]:
-    """What stands at `path`, links not followed.
+    """Return the facts of `path`, links not followed.
 
     `state` is `absent`, `file`, `directory`, `link` or `other`; `owner`, `group` and `mode` are null where nothing is,
     `target` is that of a link, `sha256` that of a file.
@@ -36,7 +36,7 @@ def file_facts(path: str) -> dict[str, Any]:
 
 
 def _name(look: Callable[[int], Any], number: int) -> str:
-    """The name of a user or group, else its number."""
+    """Return the name of a user or group, else its number."""
     try:
         return str(look(number)[0])
     except KeyError:
@@ -44,7 +44,10 @@ def _name(look: Callable[[int], Any], number: int) -> str:
 
 
 def file_differences(wanted: Iterable[Mapping[str, Any]], facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What of the wanted files is otherwise; only what is said of a file counts."""
+    """Return the differences of the wanted files on the host, one line each.
+
+    A key that a wanted file lacks is not compared.
+    """
     found = []
     for item in wanted:
         seen = facts[item["path"]]

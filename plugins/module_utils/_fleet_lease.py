@@ -37,7 +37,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was decided. lease: what the file is to have, None for no file. refusal: why the run may not go on."""
+    """The decision on a lease. lease: the file's new content, None for no file. refusal: why the run may not go on."""
 
     lease: Lease | None
     refusal: str = ""

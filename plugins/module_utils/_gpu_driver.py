@@ -29,7 +29,7 @@ RUNTIME_ISSUES = "https://github.com/intel/compute-runtime/issues"
 
 @dataclass(frozen=True)
 class Pair:
-    """What is known of a GuC firmware under a kernel; both stand for all versions that start with them.
+    """A report about a GuC firmware under a kernel; both stand for all versions that start with them.
 
     verdict: good, usable, bad, contradictory or unknown. wanted: the firmware that the kernel asked for in the report;
     empty where it does not matter. least_cards: the report is about hosts with so many cards.
@@ -84,7 +84,7 @@ PAIRS = (
 
 @dataclass(frozen=True)
 class Series:
-    """What is known of a series of the kernel, whatever the firmware. verdict: good, usable, bad or unknown."""
+    """A report about a series of the kernel, whatever the firmware. verdict: good, usable, bad or unknown."""
 
     kernel: str
     verdict: str
@@ -121,7 +121,7 @@ def _begins(version: str, beginning: str) -> bool:
 
 
 def judge_pair(kernel: str, guc: str, wanted: str = "", cards: int = 1) -> Pair:
-    """What is known of a firmware under a kernel that asks for `wanted`, on a host with so many cards.
+    """Judge a firmware under a kernel that asks for `wanted`, on a host with so many cards.
 
     A pair that nobody has reported is unknown, whatever is known of its parts. But firmware that was bad for one kernel
     is bad for every kernel that asks for the same one.
@@ -145,13 +145,13 @@ def judge_pair(kernel: str, guc: str, wanted: str = "", cards: int = 1) -> Pair:
 
 
 def judge_kernel(kernel: str) -> Series:
-    """The entry of the series of a kernel such as `7.0.0-31-generic`."""
+    """Return the entry of the series of a kernel such as `7.0.0-31-generic`."""
     known = next((known for known in KERNELS if _begins(kernel, known.kernel)), None)
     return known or Series(kernel, "unknown", "nothing is known of its series on these cards")
 
 
 def lacks(kernel: str) -> list[str]:
-    """The fixes for these cards in later builds of the same kernel."""
+    """Return the fixes for these cards in later builds of the same kernel."""
     version, _dash, build = kernel.partition("-")
     number = re.match(r"\d+", build)
     if not number:
@@ -161,12 +161,12 @@ def lacks(kernel: str) -> list[str]:
 
 
 def refused(pair: Pair, guc: str, accepted: Sequence[str]) -> bool:
-    """Whether a pair is bad and its firmware not among the accepted versions."""
+    """Tell whether a pair is bad and its firmware not among the accepted versions."""
     return pair.verdict == "bad" and not any(_begins(guc, entry) for entry in accepted)
 
 
 def remedy(kernel: str, guc: str, cards: int = 1) -> str:
-    """The fix for a firmware that is refused under this kernel."""
+    """Return the fix for a firmware that is refused under this kernel."""
     others = [pair.guc for pair in PAIRS if _begins(kernel, pair.kernel) and pair.verdict != "bad"]
     better = " or ".join(version for version in others if judge_pair(kernel, version, cards=cards).verdict != "bad")
     kernels = " or ".join(pair.kernel for pair in PAIRS if _begins(guc, pair.guc) and pair.verdict == "good")
@@ -183,14 +183,14 @@ def remedy(kernel: str, guc: str, cards: int = 1) -> str:
 
 
 def offered(file: str, kernel: str, cards: int) -> bool:
-    """Whether a version of the firmware may replace one that is refused."""
+    """Tell whether a version of the firmware may replace one that is refused."""
     return bool(file) and judge_pair(kernel, file, cards=cards).verdict != "bad"
 
 
 def _firmware(
     card: Mapping[str, Any], system: Mapping[str, Any], accepted: Sequence[str], cards: int
 ) -> tuple[str, str]:
-    """(problem, note) for the firmware of a bound card. At most one of them is not empty."""
+    """Return the problem and the note about the firmware of a bound card; at most one of them is not empty."""
     kernel, version, wanted = (
         str(source.get(key) or "") for source, key in ((system, "kernel"), (card, "guc"), (card, "guc_wanted"))
     )
@@ -212,7 +212,7 @@ def _firmware(
 
 
 def unbound(card: Mapping[str, Any], system: Mapping[str, Any]) -> str:
-    """Why xe does not drive a card, and a fix."""
+    """Return why the driver xe does not have a card, and a fix."""
     kernel, following = str(system.get("kernel") or ""), str(system.get("next_kernel") or "")
     bound = str(card.get("driver") or "")
     if bound:
@@ -231,7 +231,7 @@ def unbound(card: Mapping[str, Any], system: Mapping[str, Any]) -> str:
 def judge_cards(
     cards: Sequence[Mapping[str, Any]], system: Mapping[str, Any], accepted: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """(problems, notes): one sentence per card on its driver, else its firmware, and one on the kernel.
+    """Return problems and notes: one sentence per card on its driver, else its firmware, and one on the kernel.
 
     `cards` and `system` are as b70_host_info returns them; `accepted` are known bad GuC versions to accept.
     """
@@ -252,7 +252,7 @@ def judge_cards(
 
 
 def firmware_to_install(host: Mapping[str, Any], offer: Mapping[str, Any], accepted: Sequence[str]) -> str:
-    """The version of the offered file that is to replace the firmware of the cards; empty where none is.
+    """Return the version of the offered file that is to replace the firmware of the cards; empty where none is.
 
     It replaces firmware that is refused and nothing else, unless the host has it already and only needs a restart.
     `host` is as b70_host_info returns it, `offer` as the variable gpu_driver_guc_file.
@@ -266,7 +266,7 @@ def firmware_to_install(host: Mapping[str, Any], offer: Mapping[str, Any], accep
 
 
 def outlook(host: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
-    """What the owner of a host has to know before anything is changed, one sentence each.
+    """Return what the owner of a host has to know before anything is changed, one sentence each.
 
     `host` is as b70_host_info returns it. `settings`: `suites` (systems with packages of the driver), `accepted`
     (GuC versions), `offer` (gpu_driver_guc_file) and `reboot` (host_reboot).
@@ -322,7 +322,7 @@ _RUNTIME = ("intel-ocloc", "intel-opencl-icd", "libze-intel-gpu1")
 
 
 def _homes(name: str, version: str) -> tuple[str, ...]:
-    """The possible sources of a package, by its name or by the form of its version."""
+    """Return the possible sources of a package, by its name or by the form of its version."""
     for pattern, homes in _NAMES:
         if re.fullmatch(pattern, name):
             return homes
@@ -337,12 +337,12 @@ def _homes(name: str, version: str) -> tuple[str, ...]:
 
 
 def of_driver(installed: Mapping[str, str]) -> dict[str, str]:
-    """The installed packages that belong to the driver."""
+    """Return the installed packages that belong to the driver."""
     return {name: version for name, version in installed.items() if name in SHARED or _homes(name, version) != SOURCES}
 
 
 def others(installed: Mapping[str, str], source: str) -> dict[str, str]:
-    """Installed packages of the driver that are not from `source`, with their versions.
+    """Return the installed packages of the driver that are not from `source`, with their versions.
 
     A package that may be from either the repository or the PPA counts as one of the other source if a package certainly
     is.
@@ -361,7 +361,7 @@ _ADDRESSES = {"ppa": "/kobuk-team/intel-graphics/", "omix": "/intel-omix"}
 
 
 def _of(entry: _apt.Entry) -> str:
-    """The source that a repository belongs to. Empty for any other repository."""
+    """Return the source that a repository belongs to; empty for any other repository."""
     for suite in entry.suites:
         for source, part in _ADDRESSES.items():
             if part in f"{entry.url}/{suite}":
@@ -372,7 +372,7 @@ def _of(entry: _apt.Entry) -> str:
 def problems(
     installed: Mapping[str, str], entries: Iterable[_apt.Entry], source: str, own_file: str, remove: bool
 ) -> list[str]:
-    """Why `source` conflicts with the host's packages and repositories, and a fix.
+    """Return why `source` conflicts with the host's packages and repositories, and a fix.
 
     `installed` is name -> version, `entries` what apt's files name, `own_file` the file that the role writes anew, and
     `remove` says that packages of other sources are removed first.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the roles need to know about a host, read without changing it.
+"""The facts about a host that the roles need, read without changing it.
 
 Everything here is a function of a file system root, of a tool's output or of plain values, so that it runs in tests
 without a host. The module b70_host_info gathers the inputs.
@@ -45,7 +45,7 @@ _SERVICE = re.compile(r"b70-(?:openai-frontdoor|(?:controller|node)-[a-z0-9]+|sl
 
 
 def parse_os_release(text: str) -> dict[str, str]:
-    """The assignments of an os-release file, quotes removed; other lines are ignored."""
+    """Return the assignments of an os-release file, quotes removed; other lines are ignored."""
     values = {}
     for line in text.splitlines():
         key, sep, value = line.strip().partition("=")
@@ -55,13 +55,13 @@ def parse_os_release(text: str) -> dict[str, str]:
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version, for comparing: `24.04.1` is `(24, 4, 1)`, and no number at all is `()`."""
+    """Return the leading numbers of a version: `24.04.1` is `(24, 4, 1)`, and no number at all is `()`."""
     match = re.match(r"\d+(\.\d+)*", version.strip())
     return tuple(int(part) for part in match.group().split(".")) if match else ()
 
 
 def _read(path: Path) -> str:
-    """The stripped text of a small file; empty where it is absent or unreadable."""
+    """Return the stripped text of a small file; empty where it is absent or unreadable."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -73,7 +73,7 @@ def _names(folder: Path, pattern: str) -> list[str]:
 
 
 def family(sysfs: Path) -> list[dict[str, Any]]:
-    """The cards of the family (Battlemage) of all PCI domains, in the order of their addresses.
+    """Return the cards of the family (Battlemage) of all PCI domains, in the order of their addresses.
 
     Each has `number` (as masks, xpu-smi and Level Zero count: all cards of the family together), `model`, `address`
     (domain:bus:device.function), `driver` (bound kernel driver, or empty), `guc` and `guc_wanted` (version of the
@@ -104,23 +104,23 @@ def family(sysfs: Path) -> list[dict[str, Any]]:
 
 
 def cards(sysfs: Path) -> list[dict[str, Any]]:
-    """The B70 cards of `family`."""
+    """Return the B70 cards of `family`."""
     return [card for card in family(sysfs) if card["model"] == power.B70]
 
 
 def other_cards(sysfs: Path) -> list[dict[str, Any]]:
-    """The cards of `family` that are no B70."""
+    """Return the cards of `family` that are no B70."""
     return [card for card in family(sysfs) if card["model"] != power.B70]
 
 
 def named(card: Mapping[str, Any]) -> str:
-    """A card in words, such as `card 0, Arc Pro B60 at 0000:18:00.0`."""
+    """Return a card in words, such as `card 0, Arc Pro B60 at 0000:18:00.0`."""
     number = "" if card.get("number") is None else f"card {card['number']}, "
     return f"{number}{card.get('model') or power.B70} at {card['address']}"
 
 
 def guc_from_log(cards: Iterable[Mapping[str, Any]], log: str) -> list[dict[str, Any]]:
-    """`cards` with the versions that the kernel's log names where the debug files did not say."""
+    """Return `cards` with the firmware versions from the kernel's log where the debug files have none."""
     loaded, wanted = guc_versions(log), guc_wanted(log)
     filled = []
     for card in cards:
@@ -131,7 +131,7 @@ def guc_from_log(cards: Iterable[Mapping[str, Any]], log: str) -> list[dict[str,
 
 
 def guc_of_file(path: Path) -> str:
-    """The version of a file of GuC firmware, such as `70.65.0`; empty where it is absent or no such file."""
+    """Return the version of a file of GuC firmware, such as `70.65.0`; empty where it is absent or no such file."""
     try:
         with open(path, "rb") as file:
             head = file.read(_GUC_VERSION_AT + 4)
@@ -142,7 +142,7 @@ def guc_of_file(path: Path) -> str:
 
 
 def kernel_packages(table: Mapping[str, Any], system: Mapping[str, Any], has_cards: bool) -> list[str]:
-    """Packages with a kernel that knows the cards, where they are needed: a card is there and the kernel is too old.
+    """Return the packages with a kernel that knows the cards, where a card is there and the kernel is too old.
 
     `table` is system (ID and VERSION_ID of os-release) -> `oldest`, a kernel that knows them, and `packages`.
     """
@@ -153,12 +153,12 @@ def kernel_packages(table: Mapping[str, Any], system: Mapping[str, Any], has_car
 
 
 def render_nodes(sysfs: Path) -> list[str]:
-    """The device paths of all render nodes, whichever card they belong to."""
+    """Return the device paths of all render nodes, whichever card they belong to."""
     return [f"/dev/dri/{name}" for name in _names(sysfs / "class/drm", "renderD[0-9]*")]
 
 
 def stacks(root: Path, image_id: Callable[[str], str] = lambda reference: "") -> list[dict[str, Any]]:
-    """The stacks below `root`, complete or not, in the order of their ids; `image_id` gives the id of an image.
+    """Return the stacks below `root`, complete or not, in the order of their ids; `image_id` gives the id of an image.
 
     Each has `id`, `dir`, `complete`, `reason` (why it is not complete, else empty), `name`, `digest` and
     `created` of its fingerprint (null without one).
@@ -171,7 +171,7 @@ def stacks(root: Path, image_id: Callable[[str], str] = lambda reference: "") ->
 
 
 def _image_missing(record: Mapping[str, Any], image_id: Callable[[str], str]) -> str:
-    """Why the image of a record is not what units may run; empty when it is."""
+    """Return why the image of a record is not what units may run; empty when it is."""
     reference, wanted = str(record.get("reference")), record.get("id")
     try:
         found = image_id(reference)
@@ -183,7 +183,7 @@ def _image_missing(record: Mapping[str, Any], image_id: Callable[[str], str]) ->
 
 
 def outdated_services(proc: Path) -> dict[str, list[str]]:
-    """The services whose processes use files that an update has replaced, with these files. A restart is due."""
+    """Return, by service, the files that its processes use and an update has replaced: its restart is due."""
     found: dict[str, set[str]] = {}
     for folder in proc.glob("[0-9]*"):
         try:
@@ -197,7 +197,7 @@ def outdated_services(proc: Path) -> dict[str, list[str]]:
 
 
 def holders(host: str, port: int) -> list[Holder]:
-    """Who keeps a program from listening on this address and port; empty if nobody does."""
+    """Return the processes that keep a program from listening on this address and port; empty if none does."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -210,7 +210,7 @@ def holders(host: str, port: int) -> list[Holder]:
 
 
 def container_argv(holder: Holder, port: int) -> list[str]:
-    """The question for the name of the container that holds a port; empty if no container does."""
+    """Return the command that asks for the name of the container that holds a port; empty if no container does."""
     ask = ["ps", "--format", "{{.Names}}", "--filter"]
     if scope := _CONTAINER.search(holder.unit):
         return ["docker" if scope[1] == "docker" else "podman", *ask, f"id={scope[2]}"]
@@ -251,13 +251,13 @@ def _stack(folder: Path, image_id: Callable[[str], str]) -> dict[str, Any]:
 
 
 def uv_version(tools: Path) -> str | None:
-    """The version of uv in the tools environment, or None where it has none."""
+    """Return the version of uv in the tools environment, or None where it has none."""
     found = [path.name for path in tools.glob("lib/python3*/site-packages/uv-*.dist-info")]
     return found[0].removeprefix("uv-").removesuffix(".dist-info") if found and (tools / "bin/uv").exists() else None
 
 
 def packages_missing(wanted: Iterable[str], dpkg_output: str) -> list[str]:
-    """Those of `wanted` that are not installed.
+    """Return the packages of `wanted` that are not installed.
 
     `dpkg_output` is what `dpkg-query --show --showformat='${db:Status-Status} ${Package}\\n'` prints.
     """
@@ -271,7 +271,7 @@ def restart_reasons(
     system: Mapping[str, Any],
     cards: Iterable[Mapping[str, Any]] = (),
 ) -> list[str]:
-    """Why the host needs a restart; empty where it needs none.
+    """Return the reasons why the host needs a restart; empty where it needs none.
 
     `kernels_missing` are packages with a kernel that are wanted and not installed. `system` has `kernel`,
     `kernel_arguments`, `next_kernel`, which may be None, and `guc_file`, the version of the firmware in GUC_FILE.
@@ -291,7 +291,7 @@ def restart_reasons(
 def directory_faults(
     wanted: Iterable[Mapping[str, Any]], paths: Mapping[str, Mapping[str, Any]], account: Mapping[str, Any] | None
 ) -> dict[str, list[str]]:
-    """The wanted directories that are `missing`, `obstructed` (no directory) or `not_writable` by the account.
+    """Return the wanted directories that are `missing`, `obstructed` (no directory) or `not_writable` by the account.
 
     Each of `wanted` has `path`, and `writable` where the account must be able to write to it; `paths` are `path_facts`
     by path. Before the account exists, nothing is called not writable.
@@ -309,7 +309,7 @@ def directory_faults(
 
 
 def next_kernel(root: Path) -> str | None:
-    """The kernel that the next boot uses, by the link that Debian and Ubuntu keep; None where there is none."""
+    """Return the kernel that the next boot uses, by the link that Debian and Ubuntu keep; None where there is none."""
     for link in (root / "vmlinuz", root / "boot/vmlinuz"):
         if link.is_symlink():
             return os.path.basename(os.readlink(link)).removeprefix("vmlinuz-")
@@ -317,10 +317,10 @@ def next_kernel(root: Path) -> str | None:
 
 
 def path_facts(path: str, account: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What stands at `path`, links followed.
+    """Return the facts of `path`, links followed.
 
-    `exists`, `is_dir`, `mode` (four octal digits) and `uid` of it (null where nothing is there), `writable` (may the
-    account create files in it, going by owner and mode), and `free_mib` on the nearest existing folder.
+    Its `exists`, `is_dir`, `mode` (four octal digits) and `uid` (null where it is absent), `writable` (may the account
+    create files in it, by owner and mode), and `free_mib` on the nearest existing folder.
     """
     nearest = Path(path)
     while not nearest.exists() and nearest != nearest.parent:
@@ -348,7 +348,7 @@ def path_facts(path: str, account: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def may_write(mode: int, uid: int, gid: int, account: Mapping[str, Any] | None) -> bool:
-    """Whether an account (`uid`, `gids`) may create entries in a folder of this mode and owner; root always may."""
+    """Tell whether an account may create entries in a folder of this mode and owner; root always may."""
     if account is None:
         return False
     if account["uid"] == 0:
@@ -363,7 +363,7 @@ def may_write(mode: int, uid: int, gid: int, account: Mapping[str, Any] | None) 
 
 
 def account_facts(name: str, users: Callable[[str], Any], groups: Iterable[Any]) -> dict[str, Any] | None:
-    """A user as `uid`, `group`, `groups` (names, primary first) and `gids`; None where there is none.
+    """Return a user as `uid`, `group`, `groups` (names, primary first) and `gids`; None where there is none.
 
     `users` is `pwd.getpwnam` and `groups` is `grp.getgrall`'s answer.
     """
@@ -383,7 +383,7 @@ def account_facts(name: str, users: Callable[[str], Any], groups: Iterable[Any])
 
 
 def problems(system: Mapping[str, str], python: str | None, python_path: str, systemd: bool, root: bool) -> list[str]:
-    """Why the roles cannot serve this host: what is wrong and what to do, one sentence each; empty when all is well."""
+    """Return the problems of this host and their remedies, one sentence each; empty when the roles can serve it."""
     found = []
     name, release = system.get("id", ""), system.get("version", "")
     supported = " or ".join(f"{key.capitalize()} {value}" for key, value in OLDEST_SYSTEM.items())

@@ -210,7 +210,7 @@ def size_of(folder: Path) -> int:
 
 
 def start(image: Image) -> dict[str, Any]:
-    """Take the next step; a pull or a build goes on as a job of the host. Returns what `look` sees then."""
+    """Take the next step; a pull or a build goes on as a job of the host. Return what `look` sees then."""
     failed = SYSTEMD.state(image.unit).failed
     SYSTEMD.forget(image.unit)
     named = inspect(image.name)
@@ -244,7 +244,7 @@ def _from_mirror(image: Image, *, failed: bool) -> tuple[str, list[str]]:
 
 
 def stop(image: Image) -> dict[str, Any]:
-    """End a pull or a build. The layers that it finished stay. Returns what `look` sees then."""
+    """End a pull or a build. The layers that it finished stay. Return what `look` sees then."""
     SYSTEMD.stop(image.unit)
     return look(image)
 

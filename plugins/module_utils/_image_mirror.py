@@ -84,7 +84,7 @@ def _folder(digest: str) -> str:
 
 
 def bring(dest: Path, source: str, authfile: str | None, limit_s: int, *, write: bool) -> bool:
-    """Copy an image from its registry to the mirror below `dest`, by digest. Returns whether it was not there."""
+    """Copy an image from its registry to the mirror below `dest`, by digest. Return whether it was not there."""
     digest, name = _digest_of(source), source.partition("@")[0]
     index = dest / _folder(digest) / "manifest.json"
     if index.is_file():

@@ -27,7 +27,7 @@ class CaptureProblem(Exception):
 
 
 def capture_argv(script: str) -> list[str]:
-    """The command that runs `script` in a clean environment and prints the environment afterwards, NUL-separated.
+    """Return the command that runs `script` in a clean environment and prints its variables, NUL-separated.
 
     The vendor ships the environment as a shell script and nothing else, and it must be sourced: this is the one place
     where a shell reads something. The path is an argument of the shell, not part of its program.
@@ -38,7 +38,7 @@ def capture_argv(script: str) -> list[str]:
 
 
 def parse(output: str) -> dict[str, str]:
-    """The variables in the output of `env -0` that the script has set or changed."""
+    """Return the variables in the output of `env -0` that the script has set or changed."""
     found = {}
     for item in output.split("\0"):
         name, equals, value = item.partition("=")
@@ -48,7 +48,7 @@ def parse(output: str) -> dict[str, str]:
 
 
 def releases(root: Path) -> list[str]:
-    """The compiler releases below `root`/compiler, oldest first; links such as `latest` are not releases."""
+    """Return the compiler releases below `root`/compiler, oldest first; links such as `latest` are not releases."""
     folder = root / "compiler"
     if not folder.is_dir():
         return []
@@ -80,7 +80,7 @@ def check(variables: Mapping[str, str], root: Path, release: str, required: Iter
 
 
 def text(captured: Mapping[str, str], extra: Mapping[str, str], script: str, release: str) -> str:
-    """The systemd EnvironmentFile: what the script set, then what the operator adds, each with its origin."""
+    """Return the systemd EnvironmentFile: the variables of script and operator, each with its origin."""
     variables = {name: Variable(value, script) for name, value in captured.items()}
     variables |= {name: Variable(value, "oneapi_environment") for name, value in extra.items()}
     header = (

@@ -38,7 +38,7 @@ class PublicKey:
 
 
 def dearmor(data: bytes) -> bytes:
-    """The packets in `data`, whose blocks may be armoured (one or several) or which may be binary already."""
+    """Return the packets in `data`, whose blocks may be armoured (one or several) or which may be binary already."""
     blocks = _BLOCK.findall(data)
     if not blocks:
         return data
@@ -55,7 +55,7 @@ def dearmor(data: bytes) -> bytes:
 
 
 def _packet(data: bytes, start: int) -> tuple[int, int, int]:
-    """The packet at `start`: its tag, where its body begins and where it ends."""
+    """Return the packet at `start`: its tag, where its body begins and where it ends."""
     try:
         head = data[start]
         if not head & 0x80:
@@ -84,9 +84,9 @@ def _packet(data: bytes, start: int) -> tuple[int, int, int]:
 
 
 def public_keys(data: bytes) -> list[PublicKey]:
-    """The keys in `data`, armoured or binary, in their order. Keys of other versions than 4 are left out.
+    """Return the keys in `data`, armoured or binary, in their order; keys of other versions than 4 are left out.
 
-    Raises KeyProblem when it is damaged or no key at all.
+    Raise KeyProblem when it is damaged or no key at all.
     """
     packets = dearmor(data)
     starts: list[tuple[int, str]] = []
@@ -113,7 +113,7 @@ def public_keys(data: bytes) -> list[PublicKey]:
 
 
 def normalised(fingerprint: str) -> str:
-    """A fingerprint without spaces and in upper case. Raises KeyProblem unless it is a full one."""
+    """Return a fingerprint without spaces and in upper case; raise KeyProblem unless it is a full one."""
     text = "".join(fingerprint.split()).upper()
     if not re.fullmatch(r"[0-9A-F]{40}", text):
         raise KeyProblem(
@@ -123,8 +123,10 @@ def normalised(fingerprint: str) -> str:
 
 
 def select(data: bytes, fingerprints: Iterable[str]) -> list[PublicKey]:
-    """The keys in `data` that have one of these fingerprints. Raises KeyProblem, naming the keys that are there
-    instead, when there is none."""
+    """Return the keys in `data` that have one of these fingerprints.
+
+    Raise KeyProblem, naming the keys that are there instead, when there is none.
+    """
     wanted = [normalised(fingerprint) for fingerprint in fingerprints]
     if not data.strip():
         raise KeyProblem("there is nothing in it")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where things are on a host when nobody says otherwise: the same as in the role paths, for modules.
+"""The default paths on a host: the same as in the role paths, for modules.
 
 What the slot engine needs itself stands in its own package, which travels alone.
 """

@@ -55,7 +55,7 @@ _PLAIN_ENV_LINE = re.compile(r"(#.*|[A-Z_][A-Z0-9_]*=.*)?")
 
 @dataclass
 class Plan:
-    """What is to be done; ``before`` holds the present text of every file to be written that exists.
+    """The plan for the files of a slot; ``before`` holds the present text of every file to be written that exists.
 
     ``held``: profiles in use whose rendering waits for a switch.
     """

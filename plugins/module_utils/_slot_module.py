@@ -91,7 +91,7 @@ def _run(
 
 
 def _planned_parts(fx: Effects, layout: Layout, name: str, params: Mapping[str, Any]) -> tuple[str, ...]:
-    """Which of unit, stack and weights of a profile the same play would have brought by now."""
+    """Return which of unit, stack and weights of a profile the same play would have brought by now."""
     units = [PurePosixPath(item["path"]) for item in params["planned_files"] if item["path"].endswith(".service")]
     parts = ["unit"] if any(layout.profile_of(unit.name) == name for unit in units) else []
     try:

@@ -53,7 +53,7 @@ class Directory:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a slot's files are on the host."""
+    """The places of a slot's files on the host."""
 
     slot: str
     config_dir: Path

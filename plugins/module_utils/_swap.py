@@ -49,7 +49,7 @@ class Memory:
 
 
 def parse_memory(meminfo: str) -> Memory:
-    """The figures of the text of /proc/meminfo. Raises SwapProblem when it is none."""
+    """Return the figures in the text of /proc/meminfo; raise SwapProblem where they are missing."""
     rows = dict(line.split(":", 1) for line in meminfo.splitlines() if ":" in line)
     try:
         ram, swap_free = (int(rows[key].split()[0]) << 10 for key in ("MemTotal", "SwapFree"))
@@ -59,7 +59,7 @@ def parse_memory(meminfo: str) -> Memory:
 
 
 def size_for(memory: Memory, total: int) -> int:
-    """How large the swap must be, in bytes, so that RAM and free swap together are `total`; 0 for less than half a GiB.
+    """Return the bytes of swap with which RAM and free swap together are `total`; 0 for less than half a GiB.
 
     Whole GiB upwards. What counts is the largest process of a build and what runs beside it, whatever the machine's
     RAM: where 16 GiB of RAM needed 160 GiB of swap, `total` is 176 GiB.
@@ -79,9 +79,9 @@ def check_space(size: int, free: int, reserve: int, folder: str) -> None:
 
 
 def method(file_system: str) -> str:
-    """How the file is made there: `allocate`, `nocow` (btrfs) or `write` (every byte, works wherever swap does).
+    """Return how the file is made: `allocate`, `nocow` (btrfs) or `write` (every byte, works wherever swap does).
 
-    Raises SwapProblem where a file cannot be swap.
+    Raise SwapProblem where a file cannot be swap.
     """
     if file_system in _IMPOSSIBLE:
         raise SwapProblem(
@@ -93,7 +93,7 @@ def method(file_system: str) -> str:
 
 
 def file_system_of(path: str, mountinfo: str) -> str:
-    """The type of the file system that holds `path`, from the text of /proc/self/mountinfo."""
+    """Return the type of the file system that holds `path`, from the text of /proc/self/mountinfo."""
     best, kind = "", ""
     for line in mountinfo.splitlines():
         left, _dash, right = line.partition(" - ")
@@ -105,7 +105,7 @@ def file_system_of(path: str, mountinfo: str) -> str:
 
 
 def label_of(first_page: bytes) -> str | None:
-    """The label of a swap file, from its first 4096 bytes; None when it is no swap file."""
+    """Return the label of a swap file, from its first 4096 bytes; None when it is no swap file."""
     if first_page[_SIGNATURE_AT : _SIGNATURE_AT + len(_SIGNATURE)] != _SIGNATURE:
         return None
     return first_page[_LABEL_AT : _LABEL_AT + _LABEL_BYTES].rstrip(b"\0").decode(errors="replace")
@@ -180,7 +180,7 @@ def make(path: Path, total: int, reserve: int) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit codes: 0 done, 1 there is no swap and a build must not start."""
+    """Make or remove the swap file; return 0, or 1 where there is no swap and a build must not start."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=["make", "remove"])
     parser.add_argument("--file", type=Path, required=True)

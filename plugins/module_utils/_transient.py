@@ -34,8 +34,10 @@ _COMMON = {
 
 
 def sealed(allowed: Iterable[str]) -> dict[str, str]:
-    """Return the properties of a task that only speaks with the hosts at these addresses: it has no rights, and a user
-    that exists only while it runs."""
+    """Return the properties of a task without rights that only speaks with the hosts at these addresses.
+
+    Its user exists only while it runs.
+    """
     return {
         "DynamicUser": "yes",
         "CapabilityBoundingSet": "",
@@ -136,7 +138,7 @@ def _environment(task: Task) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class State:
-    """What systemd knows of a unit, in its words.
+    """The state of a unit, in the words of systemd.
 
     :param active: such as ``active`` or ``failed``; ``inactive`` for a unit that systemd does not know.
     :param result: ``success``, ``exit-code``, ``oom-kill``, ``timeout`` and the like.

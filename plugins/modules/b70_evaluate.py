@@ -189,9 +189,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types impor
 
 
 def source_of_script() -> str:
-    """Return the source of the script for torch, which runs by itself; on a host it is in the archive that Ansible
-    sends.
-    """
+    """Return the source of the script for torch, which runs by itself; a host has it in Ansible's archive."""
     loader: Any = bench_torch.__loader__
     return str(loader.get_source(bench_torch.__name__))
 

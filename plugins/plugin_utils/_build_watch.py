@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether a build is slow or stuck, and one line that says so. Pure: figures in, words out.
+"""The signs of a slow or stuck build, and one line that says so. Pure: figures in, words out.
 
 One source file of the XPU kernels keeps a compiler busy for an hour without a line in the log. Processor time tells
 this from a hang: a build that computes is alive.

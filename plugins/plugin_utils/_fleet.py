@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the hosts of a fleet serve when they are looked at. Pure."""
+"""The service of a fleet's hosts, by a look at each. Pure."""
 
 from __future__ import annotations
 

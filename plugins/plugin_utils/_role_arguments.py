@@ -148,7 +148,7 @@ def site_faults(
     :param prefixes: the names of the roles.
     :param others: variables that are no option of a role.
     :param hosts: the variables of each host as they are written.
-    :param value: returns a variable of a host as it is used; raises AnsibleError if it cannot.
+    :param value: returns a variable of a host as it is used; raise AnsibleError if it cannot.
     :param origin: returns the file and the line of a name or a value; empty if that is unknown.
     """
     found: dict[str, list[str]] = {}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a person reads at the end of a play: what is served, where, and where the time went. Pure."""
+"""The words for a person at the end of a play: what is served, where, and where the time went. Pure."""
 
 from __future__ import annotations
 

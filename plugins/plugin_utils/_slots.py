@@ -18,7 +18,7 @@ _KEYS = ("cards", "port", "profile")
 
 @dataclass(frozen=True)
 class SlotPlace:
-    """Where the engines of a slot may be. port: the first one. ports: how many there are before those of the next slot.
+    """The ports of a slot's engines. port: the first one. ports: how many there are before those of the next slot.
 
     cards: by their numbers on the host; None if the slot has all of them.
     """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How the controller watches a switch: which lines a look at the host shows. Pure."""
+"""The controller's watch over a switch: which lines a look at the host shows. Pure."""
 
 from __future__ import annotations
 

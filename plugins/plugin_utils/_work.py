@@ -100,7 +100,7 @@ class HostJob:
         return self.ask(question)
 
     def wait(self, seconds: float) -> None:
-        """Wait as long as the play lives; raises AnsibleError as `check_play` does."""
+        """Wait as long as the play lives; raise AnsibleError as `check_play` does."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             self.check_play()

@@ -37,7 +37,7 @@ class BenchmarkError(Exception):
 
 @dataclass(frozen=True)
 class Effects:
-    """What a benchmark needs of its host.
+    """The effects of a benchmark on its host.
 
     :param info: returns what is served, as `_slot.api.info` does.
     :param verify: asks the canary of what is served, as `b70ctl verify` does, and returns the same result.
@@ -69,7 +69,7 @@ class Effects:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to measure, and what makes it fail.
+    """The order for a benchmark: what to measure, and what makes it fail.
 
     :param streams: empty for a ladder up to what the profile admits.
     :param profile: the profile that must be served; empty for any.

@@ -41,7 +41,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Band:
-    """What counts as noise: shares by which throughput may fall and the time to the first token may grow."""
+    """The noise of figures: shares by which throughput may fall and the time to the first token may grow."""
 
     rate: float
     ttft: float

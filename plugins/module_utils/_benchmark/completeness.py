@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a measurement lacks of what was asked for. What lacks something has failed. Pure.
+"""The missing part of a measurement: a measurement that lacks something has failed. Pure.
 
 A figure that can be had for nothing is worse than none, because later figures are compared with it.
 """

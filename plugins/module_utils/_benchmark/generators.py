@@ -27,7 +27,7 @@ class GeneratorError(Exception):
 
 @dataclass(frozen=True)
 class Load:
-    """What a generator has to do.
+    """The task of a generator.
 
     :param target: the URL without a path, such as ``http://127.0.0.1:8000``.
     :param model: the name under which the model is served.

@@ -102,7 +102,7 @@ class BenchmarkJob(SlotJob):
 
 
 class Ending:
-    """Whether this process was told to end. The clock tells that once, and the canary may take it for its own end."""
+    """The order to end this process. The clock tells of it once, and the canary may take that for its own end."""
 
     def __init__(self) -> None:
         self.clock = SystemClock()

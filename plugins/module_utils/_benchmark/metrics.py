@@ -38,7 +38,7 @@ class RequestRecord:
 
     @property
     def lack(self) -> str:
-        """What the answer lacks of what was asked for."""
+        """The part of the answer that was asked for and is missing."""
         return lack(
             (self.wanted_prompt, self.wanted_tokens),
             (self.prompt_tokens, self.completion_tokens),

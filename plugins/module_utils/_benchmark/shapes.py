@@ -22,7 +22,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a profile and its frontdoor admit. context: tokens of prompt and answer; None if they are not limited."""
+    """The limits of a profile and its frontdoor. context: tokens of prompt and answer; None if they are not limited."""
 
     context: int | None
     output: int | None

@@ -31,7 +31,7 @@ _WEB = ("http://", "https://")
 def read(
     patches: Sequence[Patch], scratch: Path, limit_s: float, mirrors: Mapping[str, str]
 ) -> list[tuple[Patch, bytes]]:
-    """The patches as they are applied. scratch: a directory where repositories are made and removed."""
+    """Return the patches with their content. scratch: a directory where repositories are made and removed."""
     scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="patches-", dir=scratch) as folder:
         repositories: dict[str, _Repository] = {}
@@ -45,7 +45,7 @@ def read(
 
 
 def pack(patch: Patch, scratch: Path, limit_s: float, mirrors: Mapping[str, str]) -> bytes:
-    """All that pins the file, and the file: the commit, the trees that lead to it, its content."""
+    """Return a pack with one file and all that pins it: the commit and the trees that lead to it."""
     scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="patches-", dir=scratch) as folder:
         repository = _Repository(Path(folder), patch.repository, limit_s, mirrors)
@@ -64,7 +64,7 @@ def _checked(content: bytes, patch: Patch) -> bytes:
 
 
 def decode(content: bytes, patch: Patch) -> bytes:
-    """What the file of the repository stands for."""
+    """Return the patch that a file of the repository holds."""
     if patch.encoding == "plain":
         return content
     try:
@@ -74,7 +74,7 @@ def decode(content: bytes, patch: Patch) -> bytes:
 
 
 def pack_name(commit: str, path: str) -> str:
-    """The file beside the repositories of a mirror that has one file of a commit."""
+    """Return the name of the file in a mirror, beside the repositories, that holds one file of a commit."""
     return f"b70-{commit[:12]}-{hashlib.sha256(path.encode()).hexdigest()[:12]}.pack"
 
 
@@ -92,7 +92,7 @@ class _Repository:
         self._git("config", "remote.origin.url", address)
 
     def fetch(self, patch: Patch) -> bytes:
-        """The file of the repository."""
+        """Return the content of the patch's file, fetched from the mirror or the repository."""
         if patch.commit not in self._there and not self._take_pack(patch):
             self._take_commit(patch)
             self._there.add(patch.commit)
@@ -103,7 +103,7 @@ class _Repository:
         return done.stdout
 
     def pack(self, patch: Patch) -> bytes:
-        """What was fetched of one file."""
+        """Return a pack of the fetched file, its commit and its trees."""
         parts = patch.path.split("/")
         inside = [f"{patch.commit}:{'/'.join(parts[:depth])}" for depth in range(len(parts) + 1)]
         names = [self._git("rev-parse", "--verify", name).stdout for name in (patch.commit, *inside)]
@@ -113,7 +113,10 @@ class _Repository:
         return done.stdout
 
     def _take_commit(self, patch: Patch) -> None:
-        """The commit and its trees where the server gives them alone; the file then comes as it is read."""
+        """Fetch the commit and its trees alone where the server allows that, else everything.
+
+        The file itself then comes as it is read.
+        """
         # With a filter, a mirror of plain files would be asked for the same objects again and again.
         part = () if self._mirror.startswith(_WEB) else ("--filter=blob:none",)
         only = self._git("fetch", "--quiet", "--no-tags", "--depth=1", *part, "origin", patch.commit, check=False)
@@ -123,7 +126,7 @@ class _Repository:
                 raise BuildError(f"{self._address} has no commit {patch.commit}; asked for by patch {patch.name}")
 
     def _take_pack(self, patch: Patch) -> bool:
-        """The pack of a mirror that is plain files; False where there is none."""
+        """Take the pack of a mirror that is plain files; False where there is none."""
         if not self._mirror.startswith(_WEB):
             return False
         url = f"{self._mirror.rstrip('/')}/{pack_name(patch.commit, patch.path)}"
@@ -144,7 +147,10 @@ class _Repository:
 
 
 def _replaced(repository: str, mirrors: Mapping[str, str]) -> str:
-    """The address in the mirror, as Git finds it: the longest beginning wins. Empty where none stands for it."""
+    """Return the address in the mirror, as Git finds it: the longest beginning wins.
+
+    Empty where no mirror stands for it.
+    """
     fitting = [address for address in mirrors if repository.startswith(address)]
     longest = max(fitting, key=len, default="")
     return mirrors[longest] + repository[len(longest) :] if longest else ""

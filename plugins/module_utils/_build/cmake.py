@@ -58,12 +58,12 @@ wheel.py-api = "py3"
 
 
 def version(recipe: Recipe) -> str:
-    """The version of the wheel, by the commit: a project of programs has none that Python knows."""
+    """Return the version of the wheel, from the commit: a project of programs has none that Python knows."""
     return f"0+g{recipe.commit[:12]}"
 
 
 def files(recipe: Recipe) -> dict[str, str]:
-    """The files that are added to a checkout, by path; none for a recipe without CMake."""
+    """Return the files that are added to a checkout, by path; none for a recipe without CMake."""
     if recipe.cmake is None:
         return {}
     # A basic string of TOML has the escapes of JSON.

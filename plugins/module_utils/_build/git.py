@@ -42,7 +42,7 @@ class Git:
         return said
 
     def raw(self, *argv: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        """The same in bytes, whatever its exit status. given: its standard input."""
+        """Run Git and return its result in bytes, whatever the exit status. given: its standard input."""
         try:
             return subprocess.run(
                 ["git", *self._options, *argv],

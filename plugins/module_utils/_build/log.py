@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the log of a build tells: how far it is, and why it failed. Pure: lines in, words out."""
+"""The progress of a build and the reason of its failure, from its log. Pure: lines in, words out."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from .recipe import BuildError, Recipe
 
 @dataclass(frozen=True)
 class Room:
-    """What a host has: cpus, memory that is free or can be freed, free swap, free space where it builds; all GiB.
+    """The room of a host: cpus, memory that is free or can be freed, free swap, free space where it builds; all GiB.
 
     addable_gib: swap that can be made for the time of the build; why_not: why that is not more.
     """
@@ -48,7 +48,7 @@ class Budget:
 
 
 def parse_meminfo(text: str) -> tuple[float, float]:
-    """(available memory, free swap) in GiB from /proc/meminfo."""
+    """Return the available memory and free swap of /proc/meminfo, in GiB."""
     kib = {}
     for line in text.splitlines():
         name, _colon, rest = line.partition(":")
@@ -59,7 +59,10 @@ def parse_meminfo(text: str) -> tuple[float, float]:
 
 
 def budget(recipe: Recipe, room: Room) -> Budget:
-    """The jobs that fit beside the largest process. Raises BuildError with the figures when even that one doesn't."""
+    """Return the jobs that fit beside the largest process.
+
+    Raise BuildError with the figures when not even that one fits.
+    """
     total = room.memory_gib + room.swap_gib
     adding = total < recipe.peak_gib
     if adding:

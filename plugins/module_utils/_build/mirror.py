@@ -34,7 +34,7 @@ class Wanted:
 
 
 def name_of(url: str) -> str:
-    """OWNER/NAME of an address such as https://github.com/OWNER/NAME.git."""
+    """Return OWNER/NAME of an address such as https://github.com/OWNER/NAME.git."""
     path = url.split("://", 1)[-1].split("/", 1)[-1].rstrip("/").removesuffix(".git")
     parts = path.split("/")
     if len(parts) < 2 or ".." in parts or not all(parts):
@@ -43,7 +43,7 @@ def name_of(url: str) -> str:
 
 
 def submodule_url(parent: str, url: str) -> str:
-    """The whole address of a submodule; relative ones begin at the repository that names them."""
+    """Return the whole address of a submodule; relative ones begin at the repository that names them."""
     return urljoin(parent.rstrip("/") + "/", url) if url.startswith(("./", "../")) else url
 
 
@@ -52,7 +52,7 @@ def branch(commit: str) -> str:
 
 
 def missing(folder: Path, wanted: Wanted) -> bool:
-    """Is the commit not there, or does no branch lead to it?"""
+    """Tell whether the mirror lacks the commit, or a branch that leads to it."""
     try:
         return (folder / wanted.name / branch(wanted.commit)).read_text().strip() != wanted.commit
     except OSError:
@@ -62,7 +62,10 @@ def missing(folder: Path, wanted: Wanted) -> bool:
 def bring(
     folder: Path, wanted: Wanted, limit_s: float, mirrors: Mapping[str, str], *, write: bool, depth: int = 0
 ) -> list[str]:
-    """Names and commits of what was brought; in check mode what would be, as far as it can be known."""
+    """Bring a repository, its files or submodules, and return their names and commits.
+
+    Without `write` only tell them.
+    """
     if depth > _DEPTH:
         raise BuildError(f"the submodules of {wanted.name} go deeper than {_DEPTH} repositories")
     if wanted.files:
@@ -116,7 +119,7 @@ def _fetch(place: Path, wanted: Wanted, limit_s: float, mirrors: Mapping[str, st
 
 
 def submodules(place: Path, wanted: Wanted, limit_s: float) -> list[Wanted]:
-    """What the commit says of its submodules."""
+    """Return the submodules of a commit."""
     git = Git(place, limit_s, {})
     entries = git("ls-tree", "-r", "-z", wanted.commit).stdout.split("\0")
     commits = {}

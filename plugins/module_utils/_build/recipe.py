@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a build makes, and the key under which the result is kept. Pure."""
+"""The recipe of a build, and the key under which the result is kept. Pure."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Recipe:
     cmake: Cmake | None = None
 
     def key(self) -> str:
-        """16 hex digits over everything that can change the wheel."""
+        """Return 16 hex digits over everything that can change the wheel."""
         counted = asdict(self)
         for uncounted in ("repository", "python", "max_jobs", "peak_gib", "job_gib", "disk_gib", "network", "probes"):
             del counted[uncounted]
@@ -123,7 +123,7 @@ class Recipe:
 
     @property
     def directory(self) -> str:
-        """Where in the checkout the wheel is made."""
+        """The directory of the checkout where the wheel is made."""
         return WRAPPER if self.cmake else self.subdirectory
 
     @property
@@ -138,7 +138,7 @@ def _inside(path: str) -> bool:
 
 
 def parse(given: Mapping[str, Any]) -> Recipe:
-    """The recipe in a module's parameters. Raises BuildError with every problem that there is."""
+    """Return the recipe in a module's parameters; raise BuildError with all problems."""
     name = str(given["name"])
     found = []
     if not _NAME.fullmatch(name):
@@ -205,7 +205,7 @@ def _pairs(given: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def parse_environment(text: str) -> dict[str, str]:
-    """The variables of a systemd EnvironmentFile of one assignment per line, quoted or not."""
+    """Return the variables of a systemd EnvironmentFile with one assignment on a line, quoted or not."""
     found = {}
     for line in text.splitlines():
         name, sign, value = line.strip().partition("=")
@@ -220,9 +220,9 @@ def parse_environment(text: str) -> dict[str, str]:
 
 
 def command(recipe: Recipe, uv: str, out: str) -> tuple[str, ...]:
-    """The argv that makes the wheel in `out`, run in the checkout's subdirectory.
+    """Return the argv that makes the wheel in `out`, run in the checkout's subdirectory.
 
-    Without isolation: what the extension is compiled against must be the very torch that will load it.
+    The build is not isolated: an extension must be compiled against the very torch that will load it.
     """
     if recipe.script:
         return (recipe.python, recipe.script, "bdist_wheel", "--dist-dir", out)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What this host has for a build: processors, memory, swap that is there or can be made, disk. Only reads."""
+"""The room of this host for a build: processors, memory, swap that is there or can be made, disk. Only reads."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ MEMINFO = Path("/proc/meminfo")
 
 
 def here(work_dir: Path, swap_file: str, swap_gib: int, swap_reserve_gib: int) -> Room:
-    """`swap_file`: where swap for the time of a build would be made, so that RAM and swap are `swap_gib` together and
-    `swap_reserve_gib` stay free on that disk; empty where none is made."""
+    """Return the room of this host for a build.
+
+    `swap_file`: where swap for the time of a build would be made, so that RAM and swap are `swap_gib` together and
+    `swap_reserve_gib` stay free on that disk; empty where none is made.
+    """
     available, swap = parse_meminfo(MEMINFO.read_text())
     parent = next(path for path in (work_dir, *work_dir.parents) if path.exists())
     cpus = len(os.sched_getaffinity(0))
@@ -27,7 +30,7 @@ def here(work_dir: Path, swap_file: str, swap_gib: int, swap_reserve_gib: int) -
 
 
 def addable_gib(swap_file: str, swap_gib: int, reserve_gib: int) -> tuple[float, str]:
-    """GiB of swap that can be made for a build, or 0 and why not."""
+    """Return the GiB of swap that can be made for a build, or 0 and why not."""
     if not swap_file or not swap_gib:
         return 0.0, ""
     try:

@@ -37,7 +37,7 @@ _SCHEMA = 1
 
 @dataclass(frozen=True)
 class Place:
-    """Where things are on the host. work_dir: checkouts and objects. wheel_dir: finished wheels. uv: the program.
+    """The paths of builds on the host. work_dir: checkouts and objects. wheel_dir: finished wheels. uv: the program.
 
     swap_file: where swap for the time of a build would be made, so that RAM and swap are swap_gib together and
     swap_reserve_gib stay free on that disk; empty where none is made.
@@ -137,7 +137,7 @@ class SourceBuild(Job):
         return self.place.work(self.recipe)
 
     def answer(self, *, check_mode: bool) -> dict[str, Any]:
-        """state: built, running, failed, absent."""
+        """Take the step and return the build's state: built, running, failed or absent."""
         recipe, place, step = self.recipe, self.place, self.params["step"]
         if (record := finished(recipe, place)) is not None:
             return {"state": "built", "wheel": record}

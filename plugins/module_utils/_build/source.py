@@ -22,7 +22,10 @@ from .recipe import BuildError, Patch, Recipe
 
 
 def ready(recipe: Recipe, tree: Path, record: Path) -> bool:
-    """Is the checkout complete, patched, of this recipe, and every file of it as it was made? Objects don't matter."""
+    """Tell whether the checkout is complete, patched, of this recipe, and unchanged in every file.
+
+    Objects don't matter.
+    """
     try:
         found = json.loads(record.read_text())
         if found["key"] != recipe.key():
@@ -33,7 +36,7 @@ def ready(recipe: Recipe, tree: Path, record: Path) -> bool:
 
 
 def patches_in(record: Path) -> dict[str, str]:
-    """Names and digests of the patches in a checkout; empty without its record."""
+    """Return the digests of the patches in a checkout, by name; empty without its record."""
     try:
         return {str(name): str(digest) for name, digest in json.loads(record.read_text())["patches"].items()}
     except (OSError, ValueError, LookupError, AttributeError, TypeError):
@@ -41,7 +44,10 @@ def patches_in(record: Path) -> dict[str, str]:
 
 
 def _content(path: Path) -> str:
-    """What a file or link holds, as a digest. Not by git, which would run what the build user may have configured."""
+    """Return the digest of a file or link.
+
+    Git is not asked, because it would run what the build user may have configured.
+    """
     if path.is_symlink():
         return "link " + os.readlink(path)
     return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -60,7 +66,10 @@ def _files(tree: Path) -> dict[str, str]:
 
 
 def prepare(recipe: Recipe, tree: Path, record: Path, limit_s: float, mirrors: Mapping[str, str]) -> bool:
-    """Makes the checkout; False when it was there. Raises BuildError, after which the next run begins anew."""
+    """Make the checkout; return False when it was there.
+
+    Raise BuildError where it cannot be made; the next run then begins anew.
+    """
     if ready(recipe, tree, record):
         _prove(recipe, tree)
         return False
@@ -94,7 +103,7 @@ def prepare(recipe: Recipe, tree: Path, record: Path, limit_s: float, mirrors: M
 
 
 def _check_out(git: Git, repository: str, commit: str, name: str) -> None:
-    """One commit where the server gives it, else everything: not every mirror serves commits by their name."""
+    """Check out one commit: fetch it alone where the server allows that, else everything, as some mirrors need."""
     git("init", "--quiet")
     single = git("fetch", "--quiet", "--depth=1", "--no-tags", repository, commit, check=False)
     if single.returncode != 0:

@@ -47,7 +47,7 @@ def misfits(
     torch_libraries: Sequence[str],
     search: Sequence[str],
 ) -> Iterator[Misfit]:
-    """The mismatches of the extensions (readable name, path, file) of one environment.
+    """Yield the mismatches of the extensions (readable name, path, file) of one environment.
 
     `torch_lib` is torch's own folder of libraries (in memory as soon as torch is imported), `torch_libraries` its
     files, and `search` the folders that the loader looks in.
@@ -76,7 +76,7 @@ def misfits(
 
 
 def home_of(symbol: str, needed: Sequence[str]) -> str:
-    """The library of torch that should define a name."""
+    """Return the name of the library of torch that should define a symbol."""
     if match := re.match(r"^_ZNK?[VrRO]*3c10(3xpu|4cuda)?", symbol):
         return f"libc10_{match[1][1:]}.so" if match[1] else "libc10.so"
     return next((name for name in needed if re.match(r"libtorch_(?:cpu|xpu|cuda|python)\.so", name)), "libtorch_cpu.so")
@@ -85,7 +85,7 @@ def home_of(symbol: str, needed: Sequence[str]) -> str:
 def _closure(
     extension: Elf, folder: str, open_library: Open, search: Sequence[str]
 ) -> tuple[dict[str, Elf], list[str]]:
-    """Every library that comes with an extension, by name, and those it names itself that are not there."""
+    """Return the libraries that an extension loads, by name, and those that it names itself and that are missing."""
     found: dict[str, Elf] = {}
     missing = []
     queue = [(name, extension, folder, True) for name in extension.needed]

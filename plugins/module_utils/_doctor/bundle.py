@@ -59,12 +59,12 @@ def command(name: str, *argv: str, limit_s: float = 10.0, owner_of: str = "") ->
 
 
 def files(name: str, *patterns: str, max_bytes: int = 2**18) -> Item:
-    """`name` is a folder of the archive."""
+    """Return the item of the files that match; in the archive `name` is their folder."""
     return Item(name, " ".join(patterns), Read(patterns, max_bytes))
 
 
 def items(site: Site) -> list[Item]:
-    """All items: what reports to the vendor and to upstream require, and the history of the slot."""
+    """Return the items of the bundle: what reports to the vendor and upstream require, and the slot's history."""
     config, state = site.settings["config_dir"], site.settings["state_dir"]
     names = [str(profile["name"]) for profile in site.wanted]
     caches = site.settings["cache_dirs"]
@@ -141,7 +141,7 @@ def checkouts(heads: Mapping[str, str]) -> list[Item]:
 
 
 def heads_of(site: Site) -> Read:
-    """The directories of builds (KEY/src), and those of people's own checkouts beside them."""
+    """Return the probe for Git's heads in the directories of builds (KEY/src) and in people's checkouts beside them."""
     work = site.settings["build_dir"]
     return Read((f"{work}/*/src/.git/HEAD", f"{work}/*/.git/HEAD"), max_bytes=1)
 
@@ -150,7 +150,7 @@ HOMES = ("/root", "/home/*")
 
 
 def secret_places(site: Site) -> tuple[Read, Read]:
-    """(files with named values, files that are entirely secret)."""
+    """Return the probes for files with named values and for files that are entirely secret."""
     config = site.settings["config_dir"]
     named = (f"{config}/profiles/*.env", f"{config}/*.env", "/etc/environment", "/etc/b70-frontdoor/*", "/etc/pip.conf",
              f"{site.settings['unit_dir']}/b70-*", f"{site.settings['unit_dir']}/b70-*/*")  # fmt: skip
@@ -160,7 +160,7 @@ def secret_places(site: Site) -> tuple[Read, Read]:
 
 
 def secrets_in(site: Site, answers: Answers) -> set[str]:
-    """The known secrets of this host."""
+    """Return the known secrets of this host."""
     named, whole = secret_places(site)
     found = {word for text in answers.texts(named).values() for word in known_secrets(text)}
     found |= {value for profile in site.wanted for value in known_secrets(json.dumps(profile.get("engine", {})))}
@@ -170,7 +170,10 @@ def secrets_in(site: Site, answers: Answers) -> set[str]:
 def contents(
     listed: Sequence[Item], answers: Answers, redactor: Redactor, most_bytes: int
 ) -> tuple[dict[str, bytes], list[Kept]]:
-    """(name in the archive -> redacted bytes, table of contents). Only the end of a long item is kept."""
+    """Return the redacted bytes by name in the archive, and the table of contents.
+
+    Of a long item only the end is kept.
+    """
     held: dict[str, bytes] = {}
     rows: list[Kept] = []
 
@@ -210,7 +213,7 @@ def _looked(answers: Answers, probe: Look) -> Any:
 
 
 def clean_data(redactor: Redactor, data: Any) -> Any:
-    """Plain data with every string in it redacted."""
+    """Return plain data with every string in it redacted."""
     if isinstance(data, str):
         return redactor.clean(data)
     if isinstance(data, Mapping):
@@ -219,7 +222,7 @@ def clean_data(redactor: Redactor, data: Any) -> Any:
 
 
 def archive(held: Mapping[str, bytes], rows: Sequence[Kept], told: Mapping[str, bytes], folder: str) -> bytes:
-    """A tar.gz of `held` and `told` below `folder`, with the table of contents as manifest.json."""
+    """Return a tar.gz of `held` and `told` below `folder`, with the table of contents as manifest.json."""
     manifest = json.dumps({"schema": 1, "items": [asdict(row) for row in rows]}, indent=1).encode()
     buffer = io.BytesIO()
     with (

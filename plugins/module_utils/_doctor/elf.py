@@ -67,7 +67,7 @@ class Elf:
         return struct.unpack_from(form, self._data, offset)
 
     def _place(self, address: int) -> int:
-        """The offset in the file of an address in memory."""
+        """Return the offset in the file of an address in memory."""
         for start, offset, size in self._segments:
             if start <= address < start + size:
                 return int(address - start + offset)
@@ -103,8 +103,10 @@ class Elf:
         return Symbol(self._string(name), section != 0, info >> 4 == _WEAK)
 
     def undefined(self) -> Iterator[Symbol]:
-        """The symbols that others must define for it. In the GNU layout these symbols come first, before the hashed
-        ones."""
+        """Yield the symbols that other libraries must define for this one.
+
+        In the GNU layout these symbols come first, before the hashed ones.
+        """
         if _DT_GNU_HASH in self._tags:
             _buckets, end = self._unpack("<II", self._place(self._tags[_DT_GNU_HASH][0]))
         elif _DT_HASH in self._tags:
@@ -117,7 +119,7 @@ class Elf:
                 yield symbol
 
     def defines(self, name: str) -> bool:
-        """Whether it exports `name`."""
+        """Tell whether the file exports `name`."""
         if _DT_GNU_HASH not in self._tags:
             return name in self._defined
         table = self._place(self._tags[_DT_GNU_HASH][0])
@@ -188,7 +190,7 @@ def gnu_hash(name: str) -> int:
 
 
 def readable(symbol: str) -> str:
-    """The readable name of a C++ symbol, `torch::Library::_def` for `_ZN5torch7Library4_defE...`.
+    """Return the readable name of a C++ symbol, `torch::Library::_def` for `_ZN5torch7Library4_defE...`.
 
     Decodes only the plain parts of nested names, which the names of an interface consist of. Others stay unchanged.
     """

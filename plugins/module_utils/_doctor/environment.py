@@ -36,7 +36,7 @@ SYSTEM_LIBRARIES = (
 
 
 def site_packages(stack: Path) -> Path:
-    """The stack's folder of installed packages. Raises LookupError if it has none."""
+    """Return the stack's folder of installed packages; raise LookupError if it has none."""
     found = sorted(stack.glob("venv/lib/python3*/site-packages"))
     if not found:
         raise LookupError(f"{stack}/venv has no site-packages")
@@ -53,7 +53,10 @@ def distributions(folder: Path) -> dict[str, tuple[str, Path]]:
 
 
 def record(stack: Path, deep: bool) -> dict[str, Any]:
-    """The installed files against their RECORDs, and the distributions against the stack's fingerprint.
+    """Compare the installed files with their RECORDs, and the distributions with the stack's fingerprint.
+
+    Return `files` (how many were looked at), `problems` (what is missing, changed, added or removed) and
+    `distributions` (name -> version). `deep` reads every file, otherwise only sizes are compared.
 
     `files`: how many were looked at; `problems`: what is missing, changed, added or removed; `distributions`: name ->
     version. `deep` reads every file, otherwise only sizes are compared.
@@ -93,7 +96,7 @@ def _against_fingerprint(stack: Path, have: dict[str, str]) -> list[str]:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str, int]]:
-    """(path, digest, size) of the rows of a RECORD that have a size. Empty without a RECORD.
+    """Yield the path, digest and size of the rows of a RECORD that have a size; none without a RECORD.
 
     Bytecode is omitted, because every installation compiles it again.
     """
@@ -143,7 +146,10 @@ class Libraries:
 
 
 def extensions(stack: Path, search: Sequence[str]) -> dict[str, Any]:
-    """Whether the stack's native extensions that use torch match it.
+    """Compare the stack's native extensions that use torch with it.
+
+    `search`: the folders of the engine's LD_LIBRARY_PATH. Return `torch` (version), `looked_at` (how many extensions)
+    and `misfits` (extension, problem, library).
 
     `search`: the folders of the engine's LD_LIBRARY_PATH. Returns `torch` (version), `looked_at` (how many extensions)
     and `misfits` (extension, problem, library).

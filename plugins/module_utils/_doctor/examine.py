@@ -44,7 +44,10 @@ class Effects(Protocol):
 
 
 def ask(effects: Effects, probe: Probe, deadline: float) -> Any:
-    """The answer to one probe. An error of the probe itself becomes its problem. No command runs past the deadline."""
+    """Return the answer to one probe.
+
+    An error of the probe itself becomes the answer's problem. No command runs past the deadline.
+    """
     try:
         if isinstance(probe, Command):
             left = deadline - time.monotonic()
@@ -79,7 +82,7 @@ def collect(effects: Effects, probes: Iterable[Probe], limit_s: float) -> Answer
 
 
 def judged(check: Check, site: Site, answers: Answers) -> Finding:
-    """The check's finding. A failed probe or judge is reported and never counts as passed."""
+    """Return the check's finding; a failed probe or judge is reported and never counts as passed."""
     try:
         finding = check.judge(site, answers)
     except LookupError as error:
@@ -91,9 +94,9 @@ def judged(check: Check, site: Site, answers: Answers) -> Finding:
 
 
 def chosen(checks: Sequence[Check], only: Collection[str], skip: Collection[str]) -> list[Check]:
-    """The checks with an id or group in `only` (empty: all), without those in `skip`.
+    """Return the checks with an id or group in `only` (empty: all), without those in `skip`.
 
-    Raises ValueError for a word that is neither an id nor a group.
+    Raise ValueError for a word that is neither an id nor a group.
     """
     words = {check.id for check in checks} | {check.group for check in checks}
     unknown = sorted((set(only) | set(skip)) - words)
@@ -107,13 +110,13 @@ def chosen(checks: Sequence[Check], only: Collection[str], skip: Collection[str]
 
 
 def examine(site: Site, effects: Effects, checks: Sequence[Check], limit_s: float) -> list[dict[str, Any]]:
-    """The findings of the checks, in order, as plain data."""
+    """Return the findings of the checks, in order, as plain data."""
     asked = [check for check in checks if not check.waived(site)]
     return verdicts(site, checks, collect(effects, (probe for check in asked for probe in check.probes(site)), limit_s))
 
 
 def verdicts(site: Site, checks: Sequence[Check], answers: Answers) -> list[dict[str, Any]]:
-    """The findings for given answers."""
+    """Return the findings of the checks for given answers."""
     findings = []
     for check in checks:
         reason = check.waived(site)
@@ -122,7 +125,7 @@ def verdicts(site: Site, checks: Sequence[Check], answers: Answers) -> list[dict
 
 
 def as_data(check: Check, finding: Finding) -> dict[str, Any]:
-    """One finding as the module returns it. Meaning, fix and source are empty if there is nothing to do."""
+    """Return one finding as the module does; meaning, fix and source are empty if there is nothing to do."""
     bad = finding.level in (Level.WARN, Level.FAIL)
     evidence = list(finding.evidence[:SHOWN_EVIDENCE])
     if len(finding.evidence) > SHOWN_EVIDENCE:
@@ -140,10 +143,10 @@ def as_data(check: Check, finding: Finding) -> dict[str, Any]:
 
 
 def counts(findings: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """The number of findings of each level."""
+    """Return the number of findings of each level."""
     return {str(level): sum(1 for item in findings if item["level"] == str(level)) for level in Level}
 
 
 def worst(findings: Sequence[Mapping[str, Any]]) -> str:
-    """The worst level among the findings. SKIP if nothing was checked."""
+    """Return the worst level among the findings, SKIP if nothing was checked."""
     return str(min((Level(item["level"]) for item in findings), key=SEVERITY.__getitem__, default=Level.SKIP))

@@ -48,7 +48,7 @@ print(json.dumps({path: os.access(path, int(mode)) for path, mode in json.loads(
 
 
 def survey(settings: Mapping[str, Any], manifests: Mapping[str, Mapping[str, Any]]) -> Site:
-    """The facts before the probes: cards, stacks, and the profiles that are served, start at boot or were named."""
+    """Return the facts before the probes: cards, stacks, and profiles that serve, start at boot or were named."""
     release = _host.parse_os_release(_text(Path("/etc/os-release")))
     state = slot_state(settings)
     return Site(
@@ -75,13 +75,16 @@ def survey(settings: Mapping[str, Any], manifests: Mapping[str, Mapping[str, Any
 
 
 def slot_state(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The slot's state file. Empty if there is none or nothing runs."""
+    """Return the slot's state file; empty if there is none or nothing runs."""
     state = _json(Path(layout_of(settings).state_file))
     return state if isinstance(state, dict) and state.get("phase") not in (None, "stopped") else {}
 
 
 def wanted_profiles(settings: Mapping[str, Any], state: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The relevant resolved profiles. A missing or unreadable one is left to its checks."""
+    """Return the resolved profiles that are named, start at boot or are served.
+
+    An unreadable one is left to its checks.
+    """
     layout = layout_of(settings)
     names = list(settings.get("profiles") or [])
     for link in sorted(glob.glob(f"{settings['unit_dir']}/*.wants/{layout.unit_prefix}*.service")):
@@ -173,7 +176,7 @@ class HostEffects:
         )
 
     def _driver_libraries(self, _argument: str) -> list[dict[str, str]]:
-        """The driver's libraries in the loader's search order, with links resolved."""
+        """Return the driver's libraries in the loader's search order, with links resolved."""
         output = self.run(LDCONFIG)
         if not output.ok:
             raise LookupError(f"ldconfig -p: {output.why()}")
@@ -203,7 +206,7 @@ class HostEffects:
         return rows
 
     def _pci_paths(self, _argument: str) -> dict[str, dict[str, dict[str, str]]]:
-        """Card -> every PCI device on its way from the root port -> its link files."""
+        """Return, by card, the link files of every PCI device on its way from the root port, by device."""
         found = {}
         for address in self._site.addresses:
             parts = [
@@ -240,7 +243,7 @@ class HostEffects:
         return [{"path": path, "problem": cache_problem(path, found, may[found])} for path, found in nearest.items()]
 
     def _may(self, wanted: Mapping[str, int]) -> dict[str, bool]:
-        """Path -> whether the service user has that access. For root the answer would always be yes."""
+        """Return, by path, whether the service user has the wanted access; for root the answer would always be yes."""
         command = Command(
             (sys.executable, "-I", "-c", ACCESS, json.dumps(dict(wanted))),
             limit_s=10,
@@ -255,14 +258,14 @@ class HostEffects:
 
 
 def existing(path: str) -> str:
-    """The path, or its nearest existing parent folder."""
+    """Return the path, or its nearest existing parent folder."""
     while not os.path.exists(path) and path != os.path.dirname(path):
         path = os.path.dirname(path)
     return path
 
 
 def cache_problem(path: str, found: str, writable: bool) -> str:
-    """Why a cache directory is not writable, else empty."""
+    """Return why a cache directory is not writable, else empty."""
     if not os.path.isdir(found):
         return "it is not a directory"
     if writable:
@@ -288,7 +291,10 @@ def disk(path: str) -> dict[str, Any]:
 
 
 def http_get(url: str) -> dict[str, Any]:
-    """`status` (0: no answer), `body` and `error` of a GET. No proxy is used, because the host contacts itself."""
+    """Return `status` (0: no answer), `body` and `error` of a GET.
+
+    No proxy is used, because the host contacts itself.
+    """
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=HTTP_LIMIT_S) as response:
@@ -333,5 +339,5 @@ def _decode(data: bytes) -> str:
 
 
 def names_of_people(minimum: int = 1000) -> Sequence[str]:
-    """The accounts of people on this host, which a report must not name."""
+    """Return the accounts of people on this host, which a report must not name."""
     return [entry.pw_name for entry in pwd.getpwall() if minimum <= entry.pw_uid < 60000]

@@ -26,7 +26,7 @@ def version(name: str) -> str | None:
 
 
 def look(wanted: dict[str, Any]) -> dict[str, Any]:
-    """Never raises because of what it finds."""
+    """Return what the interpreter tells of torch, the cards and vLLM; their failures become `errors`."""
     errors: dict[str, str] = {}
     found: dict[str, Any] = {name: version(name) for name in ("torch", "vllm", "oneccl", "triton-xpu", "transformers")}
     found |= {"xpu": None, "xccl": None, "platform": None, "errors": errors}

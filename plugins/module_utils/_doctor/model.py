@@ -55,12 +55,12 @@ def skipped(summary: str) -> Finding:
 
 
 def cards_needed(profile: Mapping[str, Any]) -> int:
-    """How many cards the engines of a resolved profile need together."""
+    """Return how many cards the engines of a resolved profile need together."""
     return int(profile.get("cards") or 0) * len(profile["engine"].get("replicas") or (None,))
 
 
 class Probe:
-    """What a check needs from a host: a command, files, or an inspection. Equal probes run once."""
+    """A question of a check to a host: a command, files, or an inspection. Equal probes run once."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Output:
         return self.code == 0 and not self.problem
 
     def why(self) -> str:
-        """Why it is not ok, as text."""
+        """Return why the output is not ok, as text."""
         last = (self.err.strip() or self.out.strip()).splitlines()[-1:]
         return self.problem or f"it ended with {self.code}{': ' + last[0] if last else ''}"
 
@@ -129,12 +129,12 @@ class Answers:
         return answer if isinstance(answer, Output) else NOT_ASKED
 
     def texts(self, read: Read) -> Mapping[str, str]:
-        """Path -> text, ordered by path."""
+        """Return the texts of the files by path, ordered by path."""
         answer = self._answers.get(read)
         return answer if isinstance(answer, Mapping) else {}
 
     def text(self, path: str) -> str | None:
-        """The stripped text of the one file of `Read((path,))`; None where there is none."""
+        """Return the stripped text of the one file of `Read((path,))`; None where there is none."""
         text = self.texts(Read((path,))).get(path)
         return None if text is None else text.strip()
 
@@ -199,7 +199,7 @@ class Site:
 
     @property
     def environments(self) -> tuple[Mapping[str, Any], ...]:
-        """Those of them that are environments on the host. What is in an image is nobody's to look at from here."""
+        """The used stacks that are environments on the host. An image cannot be inspected from outside."""
         return tuple(stack for stack in self.used_stacks if "image" not in self.manifest_of(stack))
 
     @property
@@ -216,7 +216,7 @@ class Site:
         return kind_of_engine(self.manifest_of(stack).get("engine") or {})
 
     def serves(self, stack: Mapping[str, Any]) -> bool:
-        """Whether the serving engine runs from this stack."""
+        """Tell whether the serving engine runs from this stack."""
         return any(
             profile["name"] == self.serving and profile.get("stack", {}).get("id") == stack["id"]
             for profile in self.wanted
@@ -257,7 +257,7 @@ class Check:
     captured_only: bool = False  # tested only with captured output, never on a real card
 
     def waived(self, site: Site) -> str:
-        """Why the check does not apply to the host, else empty."""
+        """Return why the check does not apply to the host, else empty."""
         if self.needs_cards and not site.cards:
             return (
                 "there is no Arc Pro B70 in this host (see the check card-count)"

@@ -38,13 +38,13 @@ class SyclDevice:
 
 
 def sycl_devices(text: str) -> list[SyclDevice]:
-    """Output of `sycl-ls`."""
+    """Return the devices in the output of `sycl-ls`."""
     found = (_SYCL.match(line.strip()) for line in text.splitlines())
     return [SyclDevice(match[1].removeprefix("ext_oneapi_"), match[2], match[3]) for match in found if match]
 
 
 def opencl_devices(text: str) -> list[tuple[str, str]]:
-    """(platform, device) of `clinfo -l`."""
+    """Return the pairs of platform and device in the output of `clinfo -l`."""
     found = []
     platform = ""
     for line in text.splitlines():
@@ -56,7 +56,7 @@ def opencl_devices(text: str) -> list[tuple[str, str]]:
 
 
 def xpu_smi_devices(text: str) -> list[dict[str, str]]:
-    """The devices of `xpu-smi discovery`: `id`, and every `Name: value` row with the name in lower case."""
+    """Return the devices of `xpu-smi discovery`: `id`, and every `Name: value` row with the name in lower case."""
     devices: list[dict[str, str]] = []
     for line in text.splitlines():
         match = _ROW.match(line.strip())
@@ -71,7 +71,7 @@ def xpu_smi_devices(text: str) -> list[dict[str, str]]:
 
 
 def card_model(name: str) -> str:
-    """The model in the name that a runtime gives a device, such as `Arc Pro B70`; empty for any other device.
+    """Return the model in the name that a runtime gives a device, such as `Arc Pro B70`; empty for any other device.
 
     Drivers that do not know the product name it by its PCI id (`[0xe223]`), Mesa adds the chip (`BMG G31`).
     """
@@ -83,12 +83,12 @@ def card_model(name: str) -> str:
 
 
 def cards_among(names: Iterable[str]) -> int:
-    """How many devices are a B70, by the names that a runtime gives them."""
+    """Count the devices that are a B70, by the names that a runtime gives them."""
     return sum(card_model(name) == B70 for name in names)
 
 
 def memory_ecc(text: str) -> tuple[str, str] | None:
-    """(current, pending) of the section Memory ECC of `xpu-smi config -d N`, `enabled` or `disabled`.
+    """Return the states (current, pending) of ECC in the output of `xpu-smi config -d N`, `enabled` or `disabled`.
 
     None without one, and where the driver cannot say (`N/A`). Newer versions print `ECC State` and no pending one.
     """
@@ -104,7 +104,7 @@ def _ecc_word(key: str, text: str) -> str:
 
 
 def firmware_of_card(text: str) -> str:
-    """The version of the card's own firmware (IFWI) in `xpu-smi discovery -d N`; empty where it is not told."""
+    """Return the version of the card's own firmware (IFWI) in `xpu-smi discovery -d N`; empty where it is missing."""
     rows = xpu_smi_devices(text)
     told = rows[0].get("gfx firmware version", "") if rows else ""
     return "" if told.lower() in ("n/a", "unknown") else told
@@ -121,7 +121,7 @@ class Boot:
 
 
 def boots(text: str) -> list[Boot]:
-    """Output of `journalctl --list-boots --utc`, oldest first."""
+    """Return the boots in the output of `journalctl --list-boots --utc`, oldest first."""
     found = (_BOOT.match(line) for line in text.splitlines())
     return [Boot(int(match[1]), match[2], _moment(match[3]), _moment(match[4])) for match in found if match]
 
@@ -131,7 +131,10 @@ def _moment(text: str) -> datetime:
 
 
 def journal_stops(text: str) -> dict[str, datetime]:
-    """Boot id -> when its journal was last closed properly, of `journalctl -o json MESSAGE_ID=<journal stopped>`."""
+    """Return when a boot's journal was last closed properly, by boot id.
+
+    text: of `journalctl -o json MESSAGE_ID=<journal stopped>`.
+    """
     stops: dict[str, datetime] = {}
     for line in text.splitlines():
         try:
@@ -143,50 +146,53 @@ def journal_stops(text: str) -> dict[str, datetime]:
 
 
 def unclean(listed: Iterable[Boot], stops: Mapping[str, datetime]) -> list[Boot]:
-    """The earlier boots whose journal does not end with its own stop, because the machine crashed or lost power."""
+    """Return the earlier boots that ended with a crash or loss of power: their journal lacks its own stop."""
     near = timedelta(seconds=10)
     return [boot for boot in listed if boot.offset < 0 and not (boot.id in stops and boot.last - stops[boot.id] < near)]
 
 
 def libraries(text: str) -> list[tuple[str, str]]:
-    """(name, path) of the 64-bit libraries of `ldconfig -p`. Of two with the same name the loader uses the first."""
+    """Return the name and path of the 64-bit libraries of `ldconfig -p`.
+
+    Of two with the same name the loader uses the first.
+    """
     found = (_LIBRARY.match(line) for line in text.splitlines())
     return [(match[1], match[3]) for match in found if match and "x86-64" in match[2]]
 
 
 def replaced(maps: str) -> list[str]:
-    """The installed files that a process executes although they were removed or replaced, from its /proc/PID/maps."""
+    """Return the removed or replaced files that a process still executes, from its /proc/PID/maps."""
     rows = (line.split(maxsplit=5) for line in maps.splitlines())
     found = (_INSTALLED.fullmatch(row[5].rstrip()) for row in rows if len(row) == 6 and "x" in row[1])
     return sorted({match[1] for match in found if match})
 
 
 def apt_settings(text: str) -> list[tuple[str, str]]:
-    """(name, value) of `apt-config dump`. The name of a list element ends with `::`."""
+    """Return the pairs of name and value in `apt-config dump`; the name of a list element ends with `::`."""
     found = (re.fullmatch(r'(\S+) "(.*)";', line.strip()) for line in text.splitlines())
     return [(match[1], match[2]) for match in found if match]
 
 
 def memory_of_card(text: str) -> int:
-    """Bytes of a card's memory that the driver manages, from its debug file `vram_mm`. 0 if it has no such figure."""
+    """Return the bytes of a card's memory that the driver manages, from its file `vram_mm`; 0 without a figure."""
     match = re.search(r"^\s*size: (\d+)$", text, re.MULTILINE)
     return int(match[1]) if match else 0
 
 
 def chosen_of(text: str) -> str:
-    """The bracketed word of a list of choices such as `[default] performance powersave`. Empty without one."""
+    """Return the bracketed word of a list of choices such as `[default] performance powersave`; empty without one."""
     match = re.search(r"\[(\w+)\]", text)
     return match[1] if match else ""
 
 
 def failed_units(text: str) -> list[str]:
-    """Units in the state failed of `systemctl list-units --all --plain --no-legend`."""
+    """Return the failed units in the output of `systemctl list-units --all --plain --no-legend`."""
     rows = (line.split(None, 4) for line in text.splitlines())
     return [row[0] for row in rows if len(row) >= 4 and row[2] == "failed"]
 
 
 def bar_sizes(text: str) -> list[int]:
-    """Bytes of each region in a PCI device's `resource` file. 0 for an empty region."""
+    """Return the bytes of each region in a PCI device's `resource` file; 0 for an empty region."""
     sizes = []
     for line in text.splitlines():
         words = line.split()
@@ -197,14 +203,14 @@ def bar_sizes(text: str) -> list[int]:
 
 
 def bus_errors(text: str) -> dict[str, int]:
-    """The counters of an `aer_dev_*` file that are not zero, without totals."""
+    """Return the counters of an `aer_dev_*` file that are not zero, without totals."""
     rows = (line.split() for line in text.splitlines())
     counters = {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
     return {name: value for name, value in counters.items() if value and not name.startswith("TOTAL")}
 
 
 def memory(text: str) -> dict[str, int]:
-    """/proc/meminfo in MiB."""
+    """Return the values of /proc/meminfo in MiB, by name."""
     rows = (line.split() for line in text.splitlines())
     return {row[0].rstrip(":"): int(row[1]) // 1024 for row in rows if len(row) == 3 and row[2] == "kB"}
 
@@ -217,12 +223,12 @@ def _guc_by_card(text: str) -> dict[str, tuple[str, str]]:
 
 
 def guc_versions(text: str) -> dict[str, str]:
-    """PCI address -> version of the loaded GuC firmware, from the kernel log."""
+    """Return the versions of the loaded GuC firmware by PCI address, from the kernel log."""
     return {address: found for address, (found, _wanted) in _guc_by_card(text).items() if found}
 
 
 def guc_wanted(text: str) -> dict[str, str]:
-    """PCI address -> version of the GuC firmware that the kernel asks for, where its log says so."""
+    """Return the versions of the GuC firmware that the kernel asks for by PCI address, where its log names them."""
     return {address: wanted for address, (_found, wanted) in _guc_by_card(text).items() if wanted}
 
 
@@ -247,7 +253,7 @@ _HARDWARE = re.compile(r"Hardware Error|Long readout interval|machine check even
 
 
 def trouble(text: str) -> Trouble:
-    """The events of the cards' driver, lockups and hardware errors in a kernel log (`journalctl -k`, `dmesg`)."""
+    """Return driver events, lockups and hardware errors in a kernel log (`journalctl -k`, `dmesg`)."""
     dead, faults, hardware, small = [], [], [], []
     for line in text.splitlines():
         driver = _DRIVER.search(line) is not None
@@ -263,12 +269,12 @@ def trouble(text: str) -> Trouble:
 
 
 def reset_reason(text: str) -> str:
-    """Why the machine was reset, as the kernel of an AMD host reports at boot. Empty without such a report."""
+    """Return why the machine was reset, as the kernel of an AMD host reports at boot; empty without such a report."""
     match = re.search(r"Previous system reset reason \[\w+\]: (.*\S)", text)
     return match[1] if match else ""
 
 
 def gt_per_s(text: str) -> float:
-    """The figure of a link speed file such as `16.0 GT/s PCIe`. 0 if it is unknown."""
+    """Return the figure of a link speed file such as `16.0 GT/s PCIe`; 0 if it is unknown."""
     match = re.match(r"(\d+(?:\.\d+)?) GT/s", text)
     return float(match[1]) if match else 0.0

@@ -15,7 +15,7 @@ from . import bundle, examine, host, registry, show
 
 
 def make(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """`archive` (bytes), `contents`, `redactions` and `findings` of this host, all redacted."""
+    """Return `archive` (bytes), `contents`, `redactions` and `findings` of this host, all redacted."""
     site = host.survey(settings, settings["manifests"])
     effects = host.HostEffects(site)
     first = examine.collect(effects, [*bundle.secret_places(site), bundle.heads_of(site)], settings["limit"])

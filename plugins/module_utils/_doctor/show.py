@@ -17,7 +17,7 @@ _LABEL = 9
 
 
 def table(findings: Sequence[Mapping[str, Any]], host: str, seconds: float | None = None) -> list[str]:
-    """One line per finding, with evidence, meaning, fix and source below those that are not PASS.
+    """Return a line for each finding, with evidence, meaning, fix and source below those that are not PASS.
 
     Skipped checks are listed at the end, by reason.
     """
@@ -59,11 +59,14 @@ def _folded(head: str, text: str) -> list[str]:
 
 
 def said(numbers: Mapping[str, int]) -> str:
-    """`14 PASS, 1 WARN, 0 FAIL, 16 SKIP`."""
+    """Return the counts of findings as text, such as `14 PASS, 1 WARN, 0 FAIL, 16 SKIP`."""
     return ", ".join(f"{numbers[str(level)]} {level}" for level in Level)
 
 
 def stopped_by(findings: Sequence[Mapping[str, Any]], fail_on: str) -> list[str]:
-    """The ids for which a run fails: those at `FAIL`, with `WARN` also those at `WARN`, and none with `never`."""
+    """Return the ids for which a run fails.
+
+    fail_on: `FAIL`, `WARN` (also those at `WARN`) or `never`.
+    """
     bad = {"FAIL": {Level.FAIL}, "WARN": {Level.FAIL, Level.WARN}, "never": set()}[fail_on]
     return [str(item["id"]) for item in findings if item["level"] in bad]

@@ -38,8 +38,11 @@ class CheckError(Exception):
 
 @dataclass
 class Report:
-    """What was found by profile: what its engine says against it, why none could be asked; who was asked, passed before
-    or skipped."""
+    """The findings by profile.
+
+    complaints: the engine's error; unanswered: why no engine could be asked; the others: who was asked, passed before
+    or skipped.
+    """
 
     complaints: dict[str, str] = field(default_factory=dict)
     unanswered: dict[str, str] = field(default_factory=dict)
@@ -138,7 +141,7 @@ def check(
 
 
 def _remembered(file: Path) -> dict[str, str]:
-    """Digests of command lines with the engine's error, or an empty string."""
+    """Return the engine's error by the digest of a command line, empty where it passed."""
     # An unreadable record is checked again.
     with contextlib.suppress(OSError, ValueError, AttributeError, TypeError, KeyError):
         data = json.loads(file.read_text(encoding="utf-8"))
@@ -163,7 +166,7 @@ def _parsing(profile: Mapping[str, Any]) -> list[str] | None:
 
 
 def _asked(profile: Mapping[str, Any]) -> Path:
-    """The program that reads the profile's command line."""
+    """Return the program that reads the profile's command line."""
     command = _parsing(profile)
     return Path(command[0]) if command else Path(profile["stack"]["dir"], PYTHON)
 
@@ -220,8 +223,11 @@ def sentences(report: Report) -> list[str]:
 
 @dataclass(frozen=True)
 class Fitting:
-    """Whether a profile fits on this host's cards: fits, tight, no or unknown; the figures or the reason; and what one
-    replica holds of its cards together, in MiB, None where it is unknown."""
+    """The fit of a profile on this host's cards.
+
+    verdict: fits, tight, no or unknown. text: the figures or the reason. The last value: MiB that one replica holds of
+    its cards together, None where it is unknown.
+    """
 
     verdict: str
     text: str
@@ -234,7 +240,7 @@ def _unknown(text: str) -> Fitting:
 
 @dataclass(frozen=True)
 class Memory:
-    """What a host has: the version of its compute runtime, and its memory in bytes; empty and 0 if not known."""
+    """The memory of a host: the version of its compute runtime, and the host's bytes; empty and 0 if not known."""
 
     runtime: str = ""
     total: int = 0
@@ -275,7 +281,7 @@ def mirrored_bytes(profile: Mapping[str, Any]) -> int:
 
 
 def _fitting(name: str, profile: Mapping[str, Any], memory: float) -> Fitting:
-    """The same of an engine that loads a directory, on cards of so many GiB."""
+    """Return the fit of an engine that loads a directory, on cards of so many GiB."""
     folder = Path(profile["model"]["path"])
     beside = profile["model"].get("companions", [])
     try:
@@ -298,13 +304,13 @@ def _fitting(name: str, profile: Mapping[str, Any], memory: float) -> Fitting:
 
 
 def _weights(folder: Path) -> int:
-    """Bytes of the weights in a directory."""
+    """Return the bytes of the weights in a directory."""
     files = [*folder.glob("*.safetensors")] or [*folder.glob("*.bin")]
     return sum(file.stat().st_size for file in files)
 
 
 def _cards(profile: Mapping[str, Any]) -> int:
-    """How many cards one replica has, on all its nodes together."""
+    """Return how many cards one replica has, on all its nodes together."""
     return int(profile["cards"]) * int((profile.get("node") or {}).get("count", 1))
 
 
@@ -313,7 +319,7 @@ def _held_mib(profile: Mapping[str, Any], found: fit.Fit) -> int:
 
 
 def _fitting_gguf(name: str, profile: Mapping[str, Any], memory: float) -> Fitting:
-    """The same of an engine that loads GGUF files: all that its command line names below the models' directories."""
+    """Return the fit of an engine that loads the GGUF files that its command line names."""
     folders = [profile["model"]["path"], *profile["model"].get("companions", [])]
     words = [Path(word) for word in profile["engine"]["argv"] if word.endswith(".gguf")]
     named = [path for path in words if any(path.is_relative_to(folder) for folder in folders)]

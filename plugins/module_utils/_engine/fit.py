@@ -107,7 +107,7 @@ def layers_of(
 
 
 def _state(text: Mapping[str, Any], tensor_parallel: int, drafts: int) -> int:
-    """Bytes of one gated delta layer on one card: the last inputs of its convolution and its matrix per head."""
+    """Return the bytes of one gated delta layer on one card: the convolution's last inputs and a matrix per head."""
     heads, width = int(text["linear_num_value_heads"]), int(text["linear_value_head_dim"])
     keys, key_width = int(text["linear_num_key_heads"]), int(text["linear_key_head_dim"])
     channels = (2 * keys * key_width + heads * width) // tensor_parallel
@@ -130,7 +130,7 @@ def blocks(layers: Layers, length: int, batched: int, block: int) -> tuple[int, 
 
 
 def _graphs(settings: Mapping[str, Any], version: str, env: Mapping[str, str]) -> float:
-    """GiB of a card that captured graphs take beyond what the engine plans with."""
+    """Return the GiB of a card that captured graphs take beyond what the engine plans with."""
     if env.get("VLLM_XPU_ENABLE_XPU_GRAPH") == "0":
         return 0.0
     mode = (settings.get("compilation_config") or {}).get("cudagraph_mode")
@@ -237,7 +237,7 @@ def estimate_gguf(
 
 
 def _gguf_cache(head: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[float, float]:
-    """Bytes of the cache for one token, and those that do not grow with the context, of all layers together."""
+    """Return the bytes of all layers' cache: for one token, and those that do not grow with the context."""
     name = head["general.architecture"]
     layers, heads = int(head[f"{name}.block_count"]), _per_layer(head, name, "head_count")
     kv_heads = _per_layer(head, name, "head_count_kv") or heads
@@ -267,14 +267,16 @@ def _gguf_cache(head: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[f
 
 
 def _per_layer(head: Mapping[str, Any], name: str, key: str) -> list[int]:
-    """A value of every layer: one number for all, or a list."""
+    """Return a value for every layer: one number for all, or a list."""
     found = head.get(f"{name}.attention.{key}")
     return [int(one) for one in (found if isinstance(found, list) else [found] if found else [])]
 
 
 def _window(head: Mapping[str, Any], name: str, settings: Mapping[str, Any]) -> tuple[int, list[bool]]:
-    """The width of a sliding window, and which layers have one. Where the head does not say which, none does: the
-    estimate is then rather too high."""
+    """Return the width of a sliding window, and which layers have one.
+
+    Where the head does not name the layers, none has one: the estimate is then rather too high.
+    """
     window = int(head.get(f"{name}.attention.sliding_window") or 0)
     which = head.get(f"{name}.attention.sliding_window_pattern")
     if not window or settings.get("swa_full") or not isinstance(which, list) or not which:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the benchmarks do on the host: see what is served and installed, run commands with a limit, stop no engine."""
+"""The effects of benchmarks: see what is served and installed, run commands with a limit, stop no engine."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _PEAK = {"enqueueWriteBuffer": "h2d", "enqueueReadBuffer": "d2h", "float8": "flo
 
 
 class ParseError(Exception):
-    """What a benchmark printed has no figure."""
+    """The output of a benchmark has no figure."""
 
 
 def ze_peak(text: str) -> dict[str, float]:

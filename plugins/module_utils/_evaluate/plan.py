@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which benchmarks a host can run, with what, and how their output is read. Pure: what the host has comes as data."""
+"""The benchmarks that a host can run, their commands, and the reading of their output. Pure: data in, data out."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Host:
-    """What the host has.
+    """The abilities of the host.
 
     tools: name to path; python: of a stack with torch for ``device``; script: bench_torch.py; serves: an engine runs.
     """

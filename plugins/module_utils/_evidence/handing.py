@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a host hands to its controller: the records of its own that the controller lacks, as they are on the disk."""
+"""The records that a host hands to its controller: its own that the controller lacks, as they are on the disk."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _VERSION_S = 5.0
 
 @dataclass(frozen=True)
 class Asked:
-    """What a kind of work asks of its unit.
+    """The order of a kind of work for its unit.
 
     :param given: what the unit and the record need, besides what all kinds have.
     :param limit_s: seconds after which systemd ends the unit. It ends by itself; this stops one that hangs.
@@ -57,7 +57,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a kind of work has found, for its record. The fields are those of `record.make`."""
+    """The findings of a kind of work, for its record. The fields are those of `record.make`."""
 
     verdict: str
     reasons: list[str]

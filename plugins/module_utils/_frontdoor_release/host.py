@@ -54,12 +54,12 @@ RECORDS = (RECORD, "installed")
 
 
 def installed(environment: str) -> bool:
-    """Whether an environment was made to its end."""
+    """Tell whether an environment was installed completely."""
     return Path(environment, RECORD).is_file()
 
 
 def look(place: Place, url: str) -> Found:
-    """What of a release is on this host. url: where to ask which build serves; empty asks nobody."""
+    """Return what a host has of a release. url: where to ask which build serves; empty asks nobody."""
     paths = (*place.kept_files, *place.key_files, place.record_file, place.link, place.config_dir)
     folders = dict.fromkeys((place.directory, str(Path(place.link).parent), place.config_dir))
     return Found(
@@ -99,7 +99,7 @@ def _unit_states(units: Sequence[str]) -> dict[str, UnitState]:
 
 
 def _run(argv: Sequence[str], limit_s: float = COMMAND_LIMIT_S) -> str:
-    """What a command prints. Raises ReleaseFault with what it says where it fails."""
+    """Return the output of a command; raise ReleaseFault with its words where it fails."""
     try:
         done = subprocess.run(
             list(argv),
@@ -122,7 +122,10 @@ def _run(argv: Sequence[str], limit_s: float = COMMAND_LIMIT_S) -> str:
 
 
 def _get(url: str) -> Any:
-    """The JSON at an address of this host, whose certificate is in another name. Raises OSError or ValueError."""
+    """Return the JSON at an address of this host, whose certificate is for another name.
+
+    Raise OSError or ValueError.
+    """
     unchecked = ssl.create_default_context()
     unchecked.check_hostname = False
     unchecked.verify_mode = ssl.CERT_NONE
@@ -190,14 +193,14 @@ class HostEffects:
         return str(self._said(url).get("build", ""))
 
     def _said(self, url: str) -> Mapping[str, Any]:
-        """What a frontdoor says of itself; nothing where none answers."""
+        """Return the frontdoor's own part of its status; empty where none answers."""
         try:
             return dict(_get(url)["frontdoor"])
         except (OSError, ValueError, KeyError, TypeError):
             return {}
 
     def journal(self) -> list[str]:
-        """That start alone, and nothing of what ran before."""
+        """Return the last lines of the journal about the latest start alone."""
         try:
             start = _run(("systemctl", "show", "--property=InvocationID", "--value", UNIT)).strip()
             fields = (f"_SYSTEMD_INVOCATION_ID={start}", "+", "_PID=1", f"INVOCATION_ID={start}")
@@ -246,7 +249,10 @@ def _link(path: str, target: str) -> None:
 
 
 def _keep(place: Place, identity: Identity) -> None:
-    """Away first and the record last: what has one is whole."""
+    """Keep copies of the release that serves.
+
+    The old copies go first and the record is written last, so copies with a record are complete.
+    """
     shutil.rmtree(place.kept_dir, ignore_errors=True)
     os.makedirs(place.kept_dir)
     os.chmod(place.kept_dir, 0o755)

@@ -53,7 +53,7 @@ def disable(unit: str, limit_s: float = COMMAND_LIMIT_S) -> Command:
 
 
 def aside(place: Place) -> str:
-    """Where a folder goes that is in the link's place: before environments had names, it was no link."""
+    """Return where a folder goes that stands in the link's place: before environments had names, it was no link."""
     return f"{place.link}-before"
 
 
@@ -74,19 +74,19 @@ def _is_folder(place: Place, found: Found) -> bool:
 
 
 def _in_use(place: Place, found: Found) -> str:
-    """The environment that the link named."""
+    """Return the environment that the link names."""
     return found.files[place.link]["target"] or aside(place)
 
 
 def _environments(place: Place, found: Found) -> list[str]:
-    """The environments that this role has made: folders beside the link, named after what is in them."""
+    """Return the environments that this role has made: folders beside the link, named after what is in them."""
     link = PurePosixPath(place.link)
     name = re.compile(rf"{re.escape(link.name)}-([0-9a-f]{{12}}|before)")
     return sorted(path for path in found.children.get(str(link.parent), ()) if name.fullmatch(PurePosixPath(path).name))
 
 
 def presence(release: Release, found: Found) -> Plan:
-    """What brings a host to a release whose environment is there; nothing where all is as wanted."""
+    """Plan the way to a release whose environment is installed; empty where all is as wanted."""
     return Plan(_keep(release, found), _activate(release, found), _finish(release, found))
 
 
@@ -145,7 +145,7 @@ def _restart_limit(release: Release) -> float:
 
 
 def _finish(release: Release, found: Found) -> tuple[Step, ...]:
-    """What counts once the release serves. Until then whatever ran may need the rest."""
+    """Return the steps for when the release serves; until then whatever ran before may need the rest."""
     place, identity = release.place, release.identity
     steps: list[Step] = []
     if found.texts.get(place.record_file) != identity.text:
@@ -158,7 +158,7 @@ def _finish(release: Release, found: Found) -> tuple[Step, ...]:
 
 
 def way_back(release: Release, was: Identity, kept: Kept) -> tuple[Step, ...]:
-    """What puts the files of the release before back and has systemd use them, short of starting the service."""
+    """Return the steps that put back the files of the previous release, up to the start of the service."""
     place = release.place
     steps: list[Step] = [Write(File(path, text)) for path, text in kept.texts.items()]
     # A folder that is still there could not be moved aside, and is what served.
@@ -171,12 +171,12 @@ def way_back(release: Release, was: Identity, kept: Kept) -> tuple[Step, ...]:
 
 
 def start_again(release: Release, was: Identity) -> tuple[Step, ...]:
-    """What starts the release before, with its files in place."""
+    """Return the steps that start the previous release, with its files in place."""
     return restart(UNIT, _restart_limit(release)), Await(was, release.start_timeout)
 
 
 def absence(place: Place, found: Found, stop_timeout: int) -> Plan:
-    """What removes all that the role has made, and nothing else that somebody put there."""
+    """Plan the removal of all that the role has made, and of nothing else that somebody put there."""
     units = [path for path in place.unit_files if _exists(path, found)]
     steps: list[Step] = [
         disable(unit, stop_timeout + COMMAND_LIMIT_S) for unit in (UNIT, SOCKET) if f"{place.unit_dir}/{unit}" in units
@@ -197,7 +197,7 @@ def absence(place: Place, found: Found, stop_timeout: int) -> Plan:
 
 
 def diff(steps: Iterable[Step], found: Found) -> list[dict[str, str]]:
-    """Ansible's diff: texts of files that nobody may not see, and a list of everything else."""
+    """Return Ansible's diff: the texts of files that anybody may see, and a list of everything else."""
     entries, gone, other = [], [], []
     for step in steps:
         if isinstance(step, Write) and not step.file.secret:
@@ -215,7 +215,7 @@ def diff(steps: Iterable[Step], found: Found) -> list[dict[str, str]]:
 
 
 def summary(steps: Iterable[Step], *, check_mode: bool) -> str:
-    """One line for people."""
+    """Return the steps as one line for people."""
     told = [step.told for step in steps]
     if not told:
         return "as wanted, nothing to do"

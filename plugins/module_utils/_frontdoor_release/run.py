@@ -12,7 +12,7 @@ AGAIN = "Put right what is named here, then run this again"
 
 
 def carry_out(steps: Plan, effects: Effects, release: Release | None = None) -> None:
-    """Take all steps. Raises ReleaseFault with what went wrong and, for a release, with what serves now."""
+    """Take all steps. Raise ReleaseFault with what went wrong and, for a release, with what serves now."""
     for step in steps.prepare:
         _take(step, effects)
     for step in steps.activate:
@@ -34,7 +34,7 @@ def _take(step: Step, effects: Effects) -> None:
 
 
 def _taken_back(step: Step, wrong: str, effects: Effects, release: Release) -> ReleaseFault:
-    """What is told of a release that failed at a step, once the one before is back."""
+    """Go back to the previous release after a failed step, and return the failure to report."""
     # Otherwise it was not started yet.
     started = isinstance(step, Command | Await | Reload) and UNIT in step.told
     journal = plan.redacted(effects.journal()) if started else []

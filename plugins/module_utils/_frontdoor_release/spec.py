@@ -38,12 +38,12 @@ REQUIRED_IF = [("state", "present", ["build", "environment", "status_url", "conf
 
 
 def place(given: Mapping[str, Any]) -> Place:
-    """Where the options say that the frontdoor is."""
+    """Return the places of the frontdoor that the options name."""
     return Place(given["link"], given["directory"], given["config_dir"], UNIT_DIR, given["group"])
 
 
 def release(given: Mapping[str, Any]) -> Release:
-    """The release that the options describe."""
+    """Return the release that the options describe."""
     where = place(given)
     program = (f"{given['environment']}/bin/python", "-I", "-m", "frontdoor")
     analyze = ("systemd-analyze", "verify", "--man=no")

@@ -45,7 +45,7 @@ class File:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the frontdoor is on a host. link: names the environment in use. directory: holds the environments."""
+    """The places of the frontdoor on a host. link: names the environment in use. directory: holds the environments."""
 
     link: str
     directory: str
@@ -79,18 +79,18 @@ class Place:
         return f"{self.kept_dir}/record"
 
     def kept(self, path: str) -> str:
-        """Where the copy of one of `kept_files` is."""
+        """Return the path of the copy of one of `kept_files`."""
         return f"{self.kept_dir}/{PurePosixPath(path).name}"
 
 
 def program_of(build: str) -> str:
-    """What of a build only another process changes; its settings may be read again."""
+    """Return the part of a build that only another process changes; a running process can read its settings again."""
     return build.partition(".")[0]
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What a release answers with, what it runs from, and the address at which the host asks it.
+    """The answer of a release, the environment it runs from, and the address at which the host asks it.
 
     build: names the program and its unit and, behind a dot, its settings.
     """
@@ -115,7 +115,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Release:
-    """What must serve. start_timeout, stop_timeout: limits of the service in seconds."""
+    """The release that must serve. start_timeout, stop_timeout: limits of the service in seconds."""
 
     place: Place
     identity: Identity
@@ -154,7 +154,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Kept:
-    """What is known of the release that served last. folder: a folder is where its link belongs."""
+    """The known parts of the release that served last. folder: a folder is where its link belongs."""
 
     identity: Identity | None
     texts: Mapping[str, str]
@@ -274,15 +274,15 @@ class Plan:
 
 
 class Effects(Protocol):
-    """What happens on the host."""
+    """The effects of a release on the host."""
 
     def do(self, step: Step) -> None:
-        """Take a step. Raises ReleaseFault, also for a limit that has passed."""
+        """Take a step. Raise ReleaseFault, also for a limit that has passed."""
 
     def kept(self, place: Place) -> Kept: ...
 
     def answers(self, url: str) -> str:
-        """The build that answers at an address; empty where none does."""
+        """Return the build that answers at an address; empty where none does."""
 
     def journal(self) -> list[str]:
-        """The last lines that the last start of the service wrote; none where nothing is known."""
+        """Return the last lines that the last start of the service wrote; none where nothing is known."""

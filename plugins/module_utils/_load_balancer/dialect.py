@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What HAProxy's master socket is told, and what its answers mean. No input or output happens here."""
+"""The commands to HAProxy's master socket, and the meaning of its answers. No input or output happens here."""
 
 from __future__ import annotations
 
@@ -63,23 +63,23 @@ class Server:
 
     @property
     def in_service(self) -> bool:
-        """Whether it gets new requests, because its check passed and nobody took it out."""
+        """The server gets new requests, because its check passed and nobody took it out."""
         return self.up and not self.administrative & _ANY
 
 
 @dataclass(frozen=True)
 class Servers:
-    """What `show servers state` says."""
+    """The answer to `show servers state`."""
 
     head: tuple[str, ...]
     servers: tuple[Server, ...]
 
     def of(self, name: str) -> tuple[Server, ...]:
-        """The servers of one host; several if it serves under several names."""
+        """Return the servers of one host; several if it serves under several names."""
         return tuple(server for server in self.servers if server.name == name)
 
     def refusal(self, name: str, floors: Mapping[str, int | str]) -> str:
-        """Why a host may not be drained: a backend would have too few hosts in service. Empty if it may.
+        """Return why a host may not be drained: a backend would have too few hosts in service. Empty if it may.
 
         floors: how many hosts each backend keeps, a number or a share such as 50%; that of "" is for all others.
         """
@@ -94,25 +94,25 @@ class Servers:
         return ""
 
     def state_file(self) -> str:
-        """The state file that keeps drained servers drained after a reload, and says nothing of any other server."""
+        """Return the state file that keeps drained servers drained after a reload; it has no other server."""
         return "".join(
             f"{line}\n" for line in (*self.head, *(s.line for s in self.servers if s.administrative & _FORCED_DRAIN))
         )
 
 
 def least_hosts(least: int | str, hosts: int) -> int:
-    """How many hosts stay: a number, or a share of these hosts, rounded up."""
+    """Return how many hosts stay: a number, or a share of these hosts, rounded up."""
     text = str(least)
     return -(-int(text.removesuffix("%")) * hosts // 100) if text.endswith("%") else int(text)
 
 
 def to_worker(pid: int, command: str) -> str:
-    """The command as the master passes it on."""
+    """Return the command as the master passes it on to a worker."""
     return f"@!{pid} {command}"
 
 
 def set_state(server: Server, state: str) -> str:
-    """The command that drains a server or takes it back."""
+    """Return the command that drains a server or takes it back."""
     return f"set server {server.backend}/{server.name} state {_WORDS[state]}"
 
 
@@ -148,24 +148,24 @@ def parse_servers(text: str) -> Servers:
 
 
 def parse_sessions(text: str, name: str) -> int:
-    """How many requests a worker has under way on the servers of one host, from the answer to `show stat`."""
+    """Return how many requests a worker has under way on the servers of one host, from the answer to `show stat`."""
     rows = csv.DictReader(io.StringIO(text.removeprefix("# ")))
     return sum(int(row["scur"] or 0) for row in rows if row["svname"] == name)
 
 
 def refused(answer: str) -> str:
-    """What HAProxy said against a command; empty if it obeyed."""
+    """Return HAProxy's complaint about a command; empty if it obeyed."""
     return answer.strip()
 
 
 def without(state_file: str, name: str) -> str:
-    """A state file that does not drain the servers of one host."""
+    """Return a state file without the servers of one host."""
     kept = [line for line in state_file.splitlines() if line.split()[3:4] != [name]]
     return "".join(f"{line}\n" for line in kept)
 
 
 def summary(name: str, state: str, sessions: int, *, in_service: bool) -> str:
-    """One line for the play."""
+    """Return the state of a host as one line for the play."""
     if state == READY and not in_service:
         return f"{name} gets requests as soon as its health check passes"
     return f"{name} is {state}, with {sessions} requests under way"

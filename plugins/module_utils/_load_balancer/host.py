@@ -56,16 +56,16 @@ class Master:
         return answer.decode(errors="replace")
 
     def workers(self) -> Workers:
-        """The processes of now, and those that finish their last streams."""
+        """Return the current worker processes, and those that finish their last streams."""
         return dialect.parse_workers(self.ask(dialect.SHOW_WORKERS))
 
     def servers(self) -> Servers:
-        """All servers, as the current worker has them."""
+        """Return all servers, as the current worker has them."""
         pid = self.workers().current[0]
         return dialect.parse_servers(self.ask(dialect.to_worker(pid, dialect.SHOW_SERVERS)))
 
     def sessions(self, name: str) -> int:
-        """How many requests are under way on a host, those of old workers included."""
+        """Return how many requests are under way on a host, those of old workers included."""
         asked = (self.ask(dialect.to_worker(pid, dialect.SHOW_SESSIONS)) for pid in self.workers().all)
         return sum(dialect.parse_sessions(text, name) for text in asked)
 
@@ -110,7 +110,7 @@ def wait(done: Callable[[], bool], limit_s: float) -> bool:
 
 @dataclass
 class Result:
-    """What was found and done."""
+    """The outcome of a change of a host."""
 
     name: str
     changed: bool = False
@@ -123,7 +123,7 @@ class Result:
     warnings: list[str] = field(default_factory=list)
 
     def told(self) -> dict[str, Any]:
-        """The module's return values."""
+        """Return the return values of the module."""
         servers = [{"backend": server.backend, "state": server.state} for server in self.before]
         summary = dialect.summary(self.name, self.after, self.sessions, in_service=self.in_service)
         shown = [{**server, "state": self.after} for server in servers] if self.changed else servers

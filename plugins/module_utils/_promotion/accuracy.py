@@ -51,7 +51,7 @@ class AccuracyError(Exception):
 
 @dataclass(frozen=True)
 class Asked:
-    """What to ask, and how to read the answers.
+    """The questions, and how to read the answers.
 
     :param target: the URL without a path, such as ``http://127.0.0.1:8000``.
     :param model: the name under which the model is served.

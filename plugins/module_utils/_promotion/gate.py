@@ -54,7 +54,7 @@ class Disturbed(Exception):
 
 @dataclass(frozen=True)
 class Restarted:
-    """How a restart of the engine ended. before, after: the engine processes; results: of the canary afterwards."""
+    """The end of an engine's restart. before, after: the engine processes; results: of the canary afterwards."""
 
     verified: bool
     message: str
@@ -65,7 +65,7 @@ class Restarted:
 
 
 class Host(Protocol):
-    """What the gate can do on its host."""
+    """The effects of the gate on its host."""
 
     def monotonic(self) -> float: ...
 

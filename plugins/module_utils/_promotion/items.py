@@ -30,7 +30,7 @@ BUSY = "busy"
 
 @dataclass(frozen=True)
 class Plan:
-    """What the operator chose. Times are seconds.
+    """The choices of the operator. Times are seconds.
 
     :param items: names of the items to run; empty for all of them.
     :param canary_repeats: how often each case of the canary is asked.

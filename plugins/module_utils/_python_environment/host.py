@@ -102,7 +102,7 @@ class Place:
         return self.path / "bin/python"
 
     def environment(self, alone: bool = False) -> dict[str, str]:
-        """uv's variables. alone: none that names a source of packages."""
+        """Return uv's variables. alone: none that names a source of packages."""
         mine = {
             "UV_CACHE_DIR": str(self.cache),
             "UV_PYTHON_INSTALL_DIR": str(self.python_dir),
@@ -116,7 +116,7 @@ class Place:
 
 
 def look(place: Place, wanted: plan.Wanted) -> tuple[plan.Work, dict[str, Any] | None]:
-    """The plan, and the record that was found."""
+    """Return the plan, and the record that was found."""
     content = _files.content_of(place.path / RECORD)
     found = plan.parse(content.decode(errors="replace") if content is not None else None)
     work = plan.decide(wanted, found, os.access(place.python, os.X_OK))
@@ -194,7 +194,7 @@ class Making:
         return done
 
     def interpreter(self) -> str:
-        """The Python of the environment: a path, the system's of that series, or one that uv manages."""
+        """Return the Python of the environment: a path, the system's of that series, or one that uv manages."""
         wanted, place = self.wanted.python, self.place
         if not SERIES.fullmatch(wanted):
             if not os.access(wanted, os.X_OK):
@@ -274,7 +274,7 @@ class Making:
         raise EnvironmentProblem(plan.failure(step, str(self.place.path), said))
 
     def resolved(self, lock: str, step: plan.Step) -> list[plan.Resolved]:
-        """The distributions to which uv resolved a step without hashes."""
+        """Return the distributions to which uv resolved a step without hashes."""
         # Not at the top, because older Pythons than those of hosts also read the modules' documentation.
         import tomllib
 
@@ -292,14 +292,14 @@ class Making:
             self.came[-1]["place"] = f"{self.came[-1]['place']} ({plan.public(url)})"
 
     def site_packages(self) -> Path:
-        """The folder of the installed distributions."""
+        """Return the folder of the installed distributions."""
         found = sorted(self.place.path.glob("lib/python3*/site-packages"))
         if len(found) != 1:
             raise EnvironmentProblem(f"{self.place.path}/lib has {len(found)} site-packages folders, expected one")
         return found[0]
 
     def tags(self, one: plan.Resolved) -> list[str]:
-        """The tags that an installed distribution names itself."""
+        """Return the tags in the metadata of an installed distribution."""
         for folder in self.site_packages().glob("*.dist-info"):
             if plan.normal(folder.name.removesuffix(".dist-info").rsplit("-", 1)[0]) == plan.normal(one.name):
                 content = _files.content_of(folder / "WHEEL") or b""
@@ -335,7 +335,7 @@ class Making:
 
 
 def make(place: Place, wanted: plan.Wanted) -> tuple[plan.Work, dict[str, Any]]:
-    """Create or complete the environment. Returns what was done, and its record."""
+    """Create or complete the environment. Return what was done, and its record."""
     os.umask(0o022)
     limit = place.timeout * (len(wanted.steps) + 1)
     with alone(place.cache, limit):

@@ -47,7 +47,10 @@ class Step:
     advice: str = ""
 
     def digest(self) -> str:
-        """A key over everything that can change the result. With hashes the source of the files does not matter."""
+        """Return a key over everything that can change the result.
+
+        With hashes the source of the files does not matter.
+        """
         address = [] if self.hashed else [self.index, self.url]
         what = [self.requirements.strip(), self.hashed, self.compile, self.build, *address]
         if self.build_requirements or self.build_variables:
@@ -60,7 +63,7 @@ class Step:
         return Step(f"what builds {self.label}", self.build_requirements, True, advice=self.advice)
 
     def names(self) -> tuple[str, ...]:
-        """The requirements without hashes and markers."""
+        """Return the requirements without hashes and markers."""
         found = (_TOKEN.match(line) for line in self.requirements.splitlines())
         return tuple(match[0] for match in found if match)
 
@@ -118,7 +121,7 @@ class Work:
 def record(
     wanted: Wanted, interpreter: str, wheels: Mapping[str, str], came: Sequence[Mapping[str, str]]
 ) -> dict[str, Any]:
-    """The record of a finished environment."""
+    """Return the record of a finished environment."""
     return {
         "schema": 1,
         "python": wanted.python,
@@ -131,7 +134,7 @@ def record(
 
 
 def parse(text: str | None) -> dict[str, Any] | None:
-    """The record in a text, or None for anything else."""
+    """Return the record in a text, or None for anything else."""
     try:
         found = json.loads(text or "")
     except ValueError:
@@ -160,7 +163,7 @@ def decide(wanted: Wanted, found: Mapping[str, Any] | None, usable: bool) -> Wor
 
 
 def listing(found: Mapping[str, Any] | None) -> str:
-    """A record as lines, for a diff."""
+    """Return a record as lines, for a diff."""
     if found is None:
         return ""
     lines = [f"python {found['python']}"]
@@ -170,7 +173,7 @@ def listing(found: Mapping[str, Any] | None) -> str:
 
 
 def attempts(step: Step, sources: Sources) -> list[Attempt]:
-    """The sources of a step, in order: the cache, the usual sources, its own URL.
+    """Return the sources of a step, in order: the cache, the usual sources, its own URL.
 
     Without a hash a name alone is not enough: then only the step's own URL and find_links are used.
     """
@@ -207,12 +210,12 @@ def attempts(step: Step, sources: Sources) -> list[Attempt]:
 
 
 def options_of(attempt: Attempt) -> tuple[str, ...]:
-    """uv's options for an attempt. An attempt at a single URL ignores the host's configuration."""
+    """Return uv's options for an attempt; an attempt at a single URL ignores the host's configuration."""
     return (*attempt.options, *(("--no-config",) if attempt.alone else ()))
 
 
 def requirements_for(step: Step, attempt: Attempt) -> str:
-    """The step's requirements in the form of this attempt: by URL for a file's own URL."""
+    """Return the step's requirements in the form of this attempt: by URL for a file's own URL."""
     if not (attempt.own and step.url):
         return step.requirements.strip() + "\n"
     name = re.split(r"[=<>!~\[; ]", step.requirements.strip(), maxsplit=1)[0]
@@ -221,7 +224,7 @@ def requirements_for(step: Step, attempt: Attempt) -> str:
 
 
 def normal(name: str) -> str:
-    """A distribution's name as indexes write it."""
+    """Return a distribution's name as indexes write it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -235,13 +238,13 @@ class Resolved:
     archive: str = ""
 
     def line(self) -> str:
-        """The requirement with the digests of all acceptable files."""
+        """Return the requirement with the digests of all acceptable files."""
         what = f"{self.name} @ {self.archive}" if self.archive else f"{self.name}=={self.version}"
         return " ".join([what, *(f"--hash=sha256:{digest}" for _url, digest in self.files)])
 
 
 def resolved(lock: Mapping[str, Any]) -> list[Resolved]:
-    """The distributions in a pylock.toml. Raises ValueError for a file without sha256."""
+    """Return the distributions in a pylock.toml; raise ValueError for a file without sha256."""
     found = []
     for package in lock.get("packages", []):
         files = package.get("wheels") or [package[key] for key in ("archive",) if key in package]
@@ -259,7 +262,7 @@ def resolved(lock: Mapping[str, Any]) -> list[Resolved]:
 
 
 def file_of(one: Resolved, tags: Sequence[str]) -> tuple[str, str]:
-    """The file (URL and sha256) of an installed distribution, by the tags in its metadata."""
+    """Return the file (URL and sha256) of an installed distribution, by the tags in its metadata."""
     for url, digest in one.files:
         stem = re.split(r"[?#]", url)[0].rsplit("/", 1)[-1].removesuffix(".whl")
         python, abi, platform = (
@@ -271,7 +274,7 @@ def file_of(one: Resolved, tags: Sequence[str]) -> tuple[str, str]:
 
 
 def key_of(one: Resolved, step: Step) -> str:
-    """The requirement as the step writes it."""
+    """Return the requirement as the step writes it."""
     for name in step.names():
         if normal(re.split(r"[=<>!~\[@]", name, maxsplit=1)[0]) == normal(one.name):
             return name
@@ -284,12 +287,12 @@ def public(text: str) -> str:
 
 
 def unreachable(said: str) -> list[str]:
-    """The URLs that uv could not read."""
+    """Return the URLs that uv could not read."""
     return list(dict.fromkeys(public(url) for url in _FETCH.findall(said)))
 
 
 def gist(said: str) -> str:
-    """uv's message as one line, without the causes between the first one that names something and the last."""
+    """Return uv's message as one line, without the causes between the first one that names something and the last."""
     lines = [line.strip() for line in public(said).splitlines()]
     lines = [
         line
@@ -302,13 +305,13 @@ def gist(said: str) -> str:
 
 
 def last_lines(said: str) -> str:
-    """The end of a build's output, where compilers and build backends say what is wrong."""
+    """Return the end of a build's output, where compilers and build backends name the error."""
     lines = [line.rstrip() for line in public(said).splitlines() if line.strip()]
     return "\n".join(line for line in lines if not line.lstrip().startswith("hint:"))[-1500:] or "it said nothing"
 
 
 def failure(step: Step, path: str, said: Sequence[tuple[Attempt, str]]) -> str:
-    """Why a step failed: each source with its result, and a fix."""
+    """Return why a step failed: each source with its result, and a fix."""
     lines = [f"{step.label} could not be installed into {path}."]
     if step.build:
         lines += [last_lines(text) for _attempt, text in said]

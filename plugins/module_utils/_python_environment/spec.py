@@ -61,7 +61,7 @@ ARGUMENTS: dict[str, Any] = {
 
 
 def wanted(given: Mapping[str, Any]) -> plan.Wanted:
-    """The environment that the options describe."""
+    """Return the environment that the options describe."""
     return plan.Wanted(
         python=given["python"],
         steps=tuple(plan.Step(**step) for step in given["steps"]),
@@ -72,7 +72,7 @@ def wanted(given: Mapping[str, Any]) -> plan.Wanted:
 
 
 def place(given: Mapping[str, Any], variables: Mapping[str, str]) -> Place:
-    """The paths in the options. `variables` are those of this process."""
+    """Return the paths in the options; `variables` are those of this process."""
     return Place(
         path=Path(given["path"]),
         uv=given["uv"],

@@ -37,7 +37,7 @@ Provenance = Mapping[str, Any]
 
 
 def driver_packages(dpkg_status: str | None) -> list[str] | None:
-    """``NAME VERSION`` of the packages of driver and compiler in dpkg's status file; None where it is not known."""
+    """Return ``NAME VERSION`` of the driver's and compiler's packages in dpkg's status file; None without the file."""
     if dpkg_status is None:
         return None
     wanted = tuple(f"Package: {prefix}" for prefix in _DRIVER_PACKAGES)
@@ -69,7 +69,7 @@ def digest(of: Provenance) -> str:
 
 
 def parse(text: str | None) -> Provenance | None:
-    """The provenance in the text of its file; None if it can't be read."""
+    """Return the provenance in the text of its file; None if it can't be read."""
     try:
         found = json.loads(text or "")
     except ValueError:
@@ -78,16 +78,17 @@ def parse(text: str | None) -> Provenance | None:
 
 
 def aside(name: str, of: Provenance) -> str:
-    """The name of a cache that is set aside."""
+    """Return the name of a cache that is set aside."""
     return f"{name}{ASIDE}{digest(of)}"
 
 
 def warm(name: str, names: Collection[str], text: str | None, beside: Collection[str], wanted: Provenance) -> bool:
-    """Will a start find anything compiled? Pure.
+    """Tell whether a start will find anything compiled. Pure.
 
     :param name: of the cache's folder.
-    :param names: what is in it. text: of its provenance.
-    :param beside: what is beside it.
+    :param names: the entries of that folder.
+    :param text: of its provenance.
+    :param beside: the entries beside that folder.
     """
     if is_stale(text, wanted):
         return aside(name, wanted) in beside
@@ -95,15 +96,15 @@ def warm(name: str, names: Collection[str], text: str | None, beside: Collection
 
 
 def is_stale(text: str | None, wanted: Provenance) -> bool:
-    """Was what is there compiled by something else? text: of its provenance."""
+    """Tell whether a cache was compiled by something else. text: of its provenance."""
     have = parse(text)
     return have is not None and have != wanted
 
 
 def settle(root: Path, wanted: Provenance) -> str:
-    """Puts the cache of this provenance in place. Returns what was done; empty if nothing was.
+    """Put the cache of this provenance in place, and return what was done; empty if nothing was.
 
-    A cache of before there was any provenance is taken to be of this start.
+    A cache without provenance is taken to be of this start.
     """
     have = parse(_text(root / FILE))
     if have == wanted:
@@ -137,7 +138,7 @@ def _text(path: Path) -> str | None:
 
 
 def _prune(root: Path) -> None:
-    """Removes the caches that were set aside longest ago."""
+    """Remove the caches that were set aside longest ago."""
     found = [path for path in root.parent.glob(f"{root.name}{ASIDE}*") if path.is_dir() and not path.is_symlink()]
     # A rename leaves the time of the folder alone and changes that of its inode.
     for path in sorted(found, key=lambda path: path.stat().st_ctime_ns, reverse=True)[KEPT:]:
@@ -150,7 +151,7 @@ def _remove(path: Path) -> None:
 
 
 def main(argv: Sequence[str], dpkg_status: Path = DPKG_STATUS) -> int:
-    """Runs the command line. Returns the exit status; actions and errors go to the unit's log."""
+    """Run the command line and return the exit status; actions and errors go to the unit's log."""
     form = argparse.ArgumentParser(prog="caches", description=(__doc__ or "").partition("\n")[0], allow_abbrev=False)
     form.add_argument("--stack", required=True)
     form.add_argument("--image", default="")

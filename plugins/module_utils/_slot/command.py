@@ -131,7 +131,7 @@ def parser(version: str = "") -> argparse.ArgumentParser:
 
 
 def words_of(whole: argparse.ArgumentParser) -> dict[str, list[str]]:
-    """The command's words, each with its options."""
+    """Return the command's words, each with its options."""
     forms = next(action.choices for action in whole._actions if isinstance(action, argparse._SubParsersAction))
     return {
         name: sorted(option for action in form._actions for option in action.option_strings if option.startswith("--"))
@@ -163,7 +163,7 @@ def layout_of(settings: Mapping[str, str]) -> Layout:
 
 
 def main(argv: Sequence[str], settings: Mapping[str, str]) -> int:
-    """Runs the command on this host and returns its exit code. settings: see `layout_of`; all are text."""
+    """Run the command on this host and return its exit code. settings: see `layout_of`; all are text."""
     arguments = parser(settings.get("version", "")).parse_args(argv)
     if arguments.word == "logs":
         command = journal_argv(layout_of(settings), arguments)
@@ -214,7 +214,7 @@ def _logged(text: str) -> None:
 
 
 def execute(arguments: argparse.Namespace, fx: Effects, layout: Layout, write: Callable[[str], object]) -> int:
-    """Does what was asked for; returns the exit code."""
+    """Execute the words of the command line and return the exit code."""
 
     def say(data: Any, lines: Sequence[str]) -> None:
         write(json.dumps(data, ensure_ascii=False, indent=1) + "\n" if arguments.json else "\n".join(lines) + "\n")
@@ -268,7 +268,7 @@ def _execute(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Sa
 
 
 def _asked(fx: Effects, layout: Layout, words: Sequence[str]) -> tuple[int, Mapping[str, Any]]:
-    """Executes the words for the administration; returns exit code and data."""
+    """Execute the words for the administration and return the exit code and the data."""
     said: list[Mapping[str, Any]] = []
     code = _execute(parser().parse_args(words), fx, layout, lambda data, _lines: said.append(data))
     return code, said[-1]
@@ -329,7 +329,7 @@ def _change(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Say
 
 
 def _node(fx: Effects, layout: Layout) -> int:
-    """Takes part in the group of this host until it leaves the group."""
+    """Take part in the group of this host until it leaves the group."""
     group = read_slot_file(fx, layout).nodes
     if group is None:
         raise SlotFault("this host is in no group of nodes (b70_nodes)")
@@ -365,7 +365,7 @@ def _aside(work: Callable[[], None]) -> None:
 
 
 def _which(row: Mapping[str, Any]) -> str:
-    """The model and address of a card, as far as the kernel tells them, to follow its number."""
+    """Return the model and address of a card in words that follow its number, as far as the kernel tells them."""
     told = " at ".join(text for text in (row["model"], row["address"]) if text)
     return f" ({told})" if told else ""
 

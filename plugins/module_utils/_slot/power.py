@@ -56,19 +56,19 @@ class PowerError(Exception):
 
 
 def most_w(rated_uw: int | None) -> int:
-    """The highest cap for a card, in watts. rated_uw: its default limit, None where the driver does not tell it."""
+    """Return the highest cap for a card, in watts. rated_uw: its default limit, None where the driver has none."""
     return min(MOST_W, rated_uw // W) if rated_uw else MOST_W
 
 
 def check(where: str, watts: int, rated_uw: int | None) -> None:
-    """Raises PowerError for a cap that is out of the range of a card."""
+    """Raise PowerError for a cap that is out of the range of a card."""
     most = most_w(rated_uw)
     if not LEAST_W <= watts <= most:
         raise PowerError(f"{where}: a power cap of {watts} W is out of its range, {LEAST_W} to {most} W")
 
 
 def number(text: str | None) -> int | None:
-    """The number in the text of a file of hwmon, or None."""
+    """Return the number in the text of a file of hwmon, or None."""
     word = (text or "").strip()
     return int(word) if word.isdigit() else None
 
@@ -86,7 +86,7 @@ class Card:
     model: str = B70
 
     def read(self, name: str = CAP) -> int | None:
-        """Microwatts, or None where there is no such number. Raises PowerError where it can't be read."""
+        """Return microwatts, or None where there is no such number; raise PowerError where it can't be read."""
         try:
             return None if self.folder is None else number((self.folder / name).read_text(encoding="ascii"))
         except FileNotFoundError:
@@ -101,7 +101,7 @@ class Card:
         return found
 
     def write(self, microwatts: int) -> int:
-        """Sets the cap and returns what the card shows then."""
+        """Set the cap, and return the one that the card then shows."""
         if self.folder is None:
             raise PowerError(f"{self.address}: {NO_CAP}")
         try:
@@ -124,7 +124,9 @@ def _text(path: Path) -> str:
 
 
 def devices(sysfs: Path) -> list[tuple[Path, str]]:
-    """(folder, model) of the family's cards on the bus, in the order of their addresses: the numbering of masks.
+    """Return folder and model of the family's cards on the bus, by address: masks number them in this order.
+
+    The numbering of masks.
 
     A card of another model that another driver holds (vfio-pci) is given away, and Level Zero does not count it.
     """
@@ -139,7 +141,7 @@ def devices(sysfs: Path) -> list[tuple[Path, str]]:
 
 
 def cards(sysfs: Path) -> list[Card]:
-    """The family's cards in the order of their addresses, in which masks count them."""
+    """Return the family's cards in the order of their addresses, in which masks count them."""
     found = []
     for device, model in devices(sysfs):
         folders = [path for path in sorted(device.glob("hwmon/hwmon*")) if _text(path / "name") == DRIVER]
@@ -148,7 +150,7 @@ def cards(sysfs: Path) -> list[Card]:
 
 
 def chosen(known: Sequence[Card], numbers: Sequence[int] | None) -> list[Card]:
-    """The B70 cards with these numbers, all of them for None. Raises PowerError for a number of anything else."""
+    """Return the B70 cards with these numbers, all of them for None; raise PowerError for a number of anything else."""
     ours = [card for card in known if card.model == B70]
     if not ours:
         others = "".join(f"; {card.address} is an {card.model}" for card in known)
@@ -175,7 +177,7 @@ class Kept:
 
     @classmethod
     def of(cls, file: Path) -> Kept | None:
-        """The content of the file; empty if it can't be read."""
+        """Return the content of the file; None if it can't be read."""
         try:
             data: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
             return cls(str(data["unit"]), int(data["before"]), int(data["cap"]))
@@ -194,9 +196,10 @@ def _alike(one: int, other: int) -> bool:
 
 
 def set_caps(sysfs: Path, keep: Path, unit: str, watts: int, numbers: Sequence[int] | None) -> list[str]:
-    """Caps the cards and returns what was done. Raises PowerError; what was set until then is for `restore`.
+    """Cap the cards and return what was done.
 
-    All cards are looked at before the first is changed, and what one had is written down before it gets another.
+    All cards are read before the first is changed, and the old cap is written down before a card gets another. Raise
+    PowerError where it fails; the caps set so far are left to `restore`.
     """
     wanted = watts * W
     todo = []
@@ -219,9 +222,9 @@ def set_caps(sysfs: Path, keep: Path, unit: str, watts: int, numbers: Sequence[i
 
 
 def restore(sysfs: Path, keep: Path, unit: str) -> list[str]:
-    """Restores the previous caps of the cards that the unit has capped; returns what was done.
+    """Restore the previous caps of the cards that the unit has capped; return what was done.
 
-    A cap that somebody else has set meanwhile stays. Raises PowerError after all cards were tried.
+    A cap that somebody else has set meanwhile stays. Raise PowerError after all cards were tried.
     """
     known = {card.address: card for card in cards(sysfs)}
     said, wrong = [], []
@@ -264,7 +267,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str], sysfs: Path = SYSFS) -> int:
-    """Runs the command line. Returns the exit status; actions and errors go to the unit's log."""
+    """Run the command line and return the exit status; actions and errors go to the unit's log."""
     asked = _parser().parse_args(argv)
     try:
         if asked.word == "restore":

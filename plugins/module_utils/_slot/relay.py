@@ -60,13 +60,13 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def is_private(host: str) -> bool:
-    """Is it an address of a private network or of this host?"""
+    """Tell whether a host is an address of a private network or of this host."""
     address = _address(host)
     return address is not None and address.is_private and not address.is_unspecified
 
 
 def parse_url(url: str) -> Remote:
-    """The parts of a base URL such as ``https://example.org/openai/v1``. Raises ValueError saying what is wrong."""
+    """Return the parts of a base URL such as ``https://example.org/openai/v1``; raise ValueError for a wrong one."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https"):
         raise ValueError(f"{url!r} must begin with https:// or http://")
@@ -89,7 +89,7 @@ def parse_url(url: str) -> Remote:
 
 
 def parse_key(text: str) -> str:
-    """The key in the text of a file: one line. Raises ValueError, which does not quote it."""
+    """Return the key in the text of a file: one line. Raise ValueError, which does not quote it, for anything else."""
     key = text.strip()
     if not key:
         raise ValueError("it is empty")
@@ -99,12 +99,12 @@ def parse_key(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A word between single quotes, where nothing has a meaning to HAProxy's parser."""
+    """Return a word between single quotes, where nothing has a meaning to HAProxy's parser."""
     return "'" + text.replace("'", "'\\''") + "'"
 
 
 def _formatted(text: str) -> str:
-    """The same where HAProxy expands ``%`` itself."""
+    """Return a quoted word for places where HAProxy expands ``%`` itself."""
     return _quoted(text.replace("%", "%%"))
 
 
@@ -114,7 +114,7 @@ def _answer(status: int, message: str, code: str) -> str:
 
 
 def configuration(remote: Remote, bind: str, key: str, ca_file: str, *, resolve: bool) -> str:
-    """HAProxy's configuration, of 2.6 and newer.
+    """Return HAProxy's configuration, for 2.6 and newer.
 
     bind: ``HOST:PORT`` to listen on. key: empty for none. ca_file: what certificates are verified with.
     An encrypted remote is named: HAProxy compares addresses with no certificate.
@@ -201,13 +201,13 @@ def configuration(remote: Remote, bind: str, key: str, ca_file: str, *, resolve:
 
 
 def _in_hosts(name: str, text: str) -> bool:
-    """Does the text of /etc/hosts name it? A name server need not know such a name."""
+    """Tell whether the text of /etc/hosts names a host; a name server need not know such a name."""
     rows = (line.partition("#")[0].split()[1:] for line in text.splitlines())
     return any(name.lower() in (word.lower() for word in row) for row in rows)
 
 
 def main(env: Mapping[str, str], hosts: Path = Path(HOSTS)) -> int:
-    """Write the configuration to the unit's runtime directory. Returns the exit status; what is wrong is on stderr."""
+    """Write the configuration to the unit's runtime directory. Return the exit status; what is wrong is on stderr."""
     given, target = Path(env.get("CREDENTIALS_DIRECTORY") or "/nonexistent"), Path(env["RUNTIME_DIRECTORY"], CONFIG)
     try:
         remote = parse_url(env[URL])

@@ -28,7 +28,7 @@ class Answer:
 
 
 class Host(Protocol):
-    """What a soak can do on its host."""
+    """The effects of a soak on its host."""
 
     def monotonic(self) -> float: ...
 

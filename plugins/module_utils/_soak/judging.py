@@ -46,7 +46,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Step:
-    """What comes next, and when: another cycle, or the end."""
+    """The next step and its time: another cycle, or the end."""
 
     at: float
     ends: bool = False

@@ -38,7 +38,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Gone:
-    """Why the watched engine is no longer served. how: lost (a card), crashed or replaced."""
+    """The reason why the watched engine is no longer served. how: lost (a card), crashed or replaced."""
 
     how: str
     why: str

@@ -85,7 +85,7 @@ def _judge_json(file: BinaryIO) -> None:
 
 
 def _tensors(file: BinaryIO, size: int) -> set[str]:
-    """The names of the tensors in a safetensors file, whose header must describe the file to its last byte."""
+    """Return the names of the tensors in a safetensors file, whose header must describe the file to its last byte."""
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > min(_MOST_HEADER, size - 8):
         raise _Damage(f"has {size} bytes, and the length of its header says {length}: it is cut off or no safetensors")
@@ -106,7 +106,7 @@ def _tensors(file: BinaryIO, size: int) -> set[str]:
 
 
 def _gguf_head(name: str, file: BinaryIO, size: int) -> dict[str, Any]:
-    """The head of a GGUF file, which must be as long as its head says, and the part that its name says."""
+    """Return the head of a GGUF file, after checking its size and that it is the part that its name says."""
     try:
         head, least = gguf.head_and_size(file)
     except gguf.GgufError as error:

@@ -52,7 +52,7 @@ _RESERVE = 64 * 1024 * 1024
 
 @dataclass
 class Finding:
-    """What a directory turned out to be.
+    """The findings about a directory.
 
     ``state``: complete, missing (no directory), incomplete (files are missing or cut off), differs (from its source or
     its own manifest), unknown (its source must be read first). ``reason`` says it in words. ``adopted``: its files are
@@ -142,7 +142,7 @@ def lacking(directory: str, present: Mapping[str, Stat], include: Sequence[str] 
 
 
 def read_source(directory: str) -> dict[str, Wanted]:
-    """Look at a source directory without reading more than heads; raises WeightsError when it is no complete model."""
+    """Look at a source directory without reading more than heads; raise WeightsError when it is no complete model."""
     if not os.path.isdir(directory):
         raise WeightsError(
             f"{directory} is not a directory on this machine: correct the path, or bring the model there"
@@ -279,8 +279,8 @@ def prepare(
     What an interrupted run left there, and what ``directory`` or another revision of the model already has right, is
     kept; ``uploader`` (a user id) may write there. ``begun`` is given the folder and the files still to bring, and
     returns how many of their bytes are there. ``full`` reads what is there, because a record may be wrong. ``used``
-    says what uses ``directory``: its files may then be repaired and others added, but not replaced. Returns the folder
-    and the files still to bring; raises WeightsError when the disk is too small, or for files in use.
+    says what uses ``directory``: its files may then be repaired and others added, but not replaced. Return the folder
+    and the files still to bring; raise WeightsError when the disk is too small, or for files in use.
     """
     parent, name = os.path.split(directory)
     if used and (lost := _lost(directory, wanted)):
@@ -322,7 +322,7 @@ def prepare(
 def commit(
     directory: str, wanted: Mapping[str, Wanted], source: Mapping[str, Any], verified: Manifest | None = None
 ) -> None:
-    """Verify what was put together and let it take the directory's place; raises WeightsError on any wrong file.
+    """Verify what was put together and let it take the directory's place; raise WeightsError on any wrong file.
 
     ``verified`` are files that were read back since they arrived: they are believed as a manifest's are.
     A process that has the old files open keeps them. At no moment does an incomplete directory bear the model's name.
@@ -374,7 +374,7 @@ def _drop_links(staging: str) -> None:
 
 
 def beside(directory: str, kind: str) -> str:
-    """The hidden neighbour of a model directory; on the same file system, so that a rename is enough."""
+    """Return the hidden neighbour of a model directory; on the same file system, so that a rename is enough."""
     parent, name = os.path.split(directory)
     return os.path.join(parent, f".{name}.{kind}")
 

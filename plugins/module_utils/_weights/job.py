@@ -53,8 +53,10 @@ class Later(WeightsError):
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be fetched. ``spec`` is what the program is told, ``identity`` what is recorded, ``used`` what uses
-    the directory now."""
+    """A model to fetch.
+
+    ``spec`` is the program's task, ``identity`` is recorded, ``used`` names what uses the directory now.
+    """
 
     directory: str
     spec: Mapping[str, Any]
@@ -93,8 +95,10 @@ class Download(Job):
         return self.request
 
     def answer(self, step: str) -> dict[str, Any]:
-        """``state`` is none, running or ended; with ``error`` of one that brought nothing, and ``broke_off`` if it was
-        killed."""
+        """Take the step and return the download's ``state``: none, running or ended.
+
+        With ``error`` of one that brought nothing, and ``broke_off`` if it was killed.
+        """
         found = self.start() if step == "start" else self.acknowledge() if step == "acknowledge" else self.look()
         if found.state == "running":
             given, progress = found.given, self.folder.read(self.folder.out / "progress.json")
@@ -260,7 +264,7 @@ def _environment(request: Request, folder: Folder) -> dict[str, str]:
 
 
 def listed(request: Request, folder: Folder, user: pwd.struct_passwd) -> dict[str, Any]:
-    """What the source has: ``{"files": {name: [size, sha256, git sha1]}, "revision"}``; raises WeightsError."""
+    """Return what the source has: ``{"files": {name: [size, sha256, git sha1]}, "revision"}``; raise WeightsError."""
     if request.spec["kind"] == "host_path":
         files = host.read_source(request.spec["path"])
         times = {name: want.mtime_ns for name, want in files.items()}
@@ -360,7 +364,7 @@ def running(directory: str) -> bool:
 
 
 def standing(directory: str) -> dict[str, Any]:
-    """``{"running": bool, "begun": bytes}``: what there is of a model that is not in place."""
+    """Return ``{"running": bool, "begun": bytes}`` of a model that is not in place."""
     begun = 0
     for folder, _folders, files in os.walk(host.beside(directory, "incoming")):
         begun += sum(os.stat(os.path.join(folder, name)).st_blocks * 512 for name in files)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a model directory must hold and what is known about it: pure functions over names, sizes and digests.
+"""The content of a model directory, as it must be and as it is known: pure functions over names, sizes and digests.
 
 A manifest lies in the model directory as ``.b70-weights.json``, written only after every file was verified:
 ``{"schema": 1, "source": {"kind": "path"}, "files": {"config.json": {"size": 612, "sha256": "<64 hex>",
@@ -81,7 +81,7 @@ Manifest = dict[str, Entry]
 
 @dataclass
 class Judgement:
-    """How a directory compares with what it should be.
+    """The comparison of a directory with its source and its manifest.
 
     ``problems``: file -> what is wrong with it. ``unknown``: files whose source has to be read before anything can be
     said. ``digests``: the digest of every file that is right. ``stale``: the manifest does not describe this directory
@@ -110,7 +110,7 @@ def base_of(name: str) -> str:
 
 
 def check_name(name: str) -> None:
-    """Refuse a directory name that is not one plain path component; raises WeightsError."""
+    """Refuse a directory name that is not one plain path component; raise WeightsError."""
     if not _NAME.fullmatch(name):
         raise WeightsError(
             f"{name!r} cannot name a model directory: use letters, digits, dots, dashes and underscores, "
@@ -119,14 +119,14 @@ def check_name(name: str) -> None:
 
 
 def check_relative(path: str) -> None:
-    """Refuse a file name that leads out of its directory, is hidden or not printable; raises WeightsError."""
+    """Refuse a file name that leads out of its directory, is hidden or not printable; raise WeightsError."""
     parts = path.split("/")
     if any(not part or part.startswith(".") for part in parts) or not path.isprintable():
         raise WeightsError(f"{path!r} is not a file name that can be part of a model: rename the file at the source")
 
 
 def parse_index(text: str, name: str) -> list[str]:
-    """Return the weight files an index names, sorted; raises WeightsError on anything that is no such index."""
+    """Return the weight files an index names, sorted; raise WeightsError on anything that is no such index."""
     try:
         weights = json.loads(text)["weight_map"]
         files = sorted(set(weights.values()))
@@ -174,7 +174,7 @@ def missing_parts(names: Collection[str], indexed: Collection[str] | None, inclu
 
 
 def _is_gguf(names: Collection[str]) -> bool:
-    """Does a directory hold a model in GGUF alone? Such a file has its configuration and its tokens in it."""
+    """Tell whether a directory holds a model in GGUF alone, with its configuration and its tokens in the file."""
     others = any(name.endswith(".safetensors") for name in names) or index_of(names) is not None
     return not others and any(name.endswith(".gguf") for name in names)
 
@@ -266,7 +266,7 @@ def as_recorded(manifest: Manifest) -> dict[str, Wanted]:
 
 
 def _actual(name: str, have: Stat, entry: Entry | None, digest: Callable[[str], str], full: bool) -> str:
-    """The digest of a file: the recorded one where that may be believed."""
+    """Return the digest of a file: the recorded one where that may be believed."""
     if not full and entry is not None and have.size >= ALWAYS_HASH_BELOW and have == Stat(entry.size, entry.mtime_ns):
         return entry.sha256
     return digest(name)

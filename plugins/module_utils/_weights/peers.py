@@ -37,8 +37,11 @@ _ELSEWHERE = "192.0.2.1"
 
 
 def facts(network: str) -> dict[str, Any]:
-    """What this host can do: ``address`` (its own, in ``network`` if one is named; empty if it has none there),
-    ``gives`` and ``takes`` (the programs are installed), ``serving``."""
+    """Return this host's part in sharing models.
+
+    ``address``: its own, in ``network`` if one is named, empty if it has none there. ``gives`` and ``takes``: the
+    programs are installed. ``serving``: it gives now.
+    """
     listed = json.loads(_SYSTEMD.ask(["ip", "-json", "address", "show", "scope", "global"]) or "[]")
     known = [entry["local"] for link in listed for entry in link.get("addr_info", []) if "local" in entry]
     return {
@@ -51,7 +54,7 @@ def facts(network: str) -> dict[str, Any]:
 
 def choose_address(known: Sequence[str], outward: str, network: str) -> str:
     """Return the address at which other hosts reach this one: the first in ``network``; without one, the address of the
-    default route (``outward``), else the first. Empty if there is none; raises WeightsError on a faulty network."""
+    default route (``outward``), else the first. Empty if there is none; raise WeightsError on a faulty network."""
     if network:
         try:
             within = ipaddress.ip_network(network)
@@ -64,7 +67,7 @@ def choose_address(known: Sequence[str], outward: str, network: str) -> str:
 
 
 def checked(address: Any) -> str:
-    """Return an address as the ipaddress module writes it; raises WeightsError for anything else. What one host calls
+    """Return an address as the ipaddress module writes it; raise WeightsError for anything else. What one host calls
     its address ends up in files of root on the others."""
     try:
         # what follows a % may be any text
@@ -87,7 +90,7 @@ def _in_url(address: str) -> str:
 
 
 def _outward() -> str:
-    """The address from which this host reaches others by its default route; empty without such a route."""
+    """Return the address from which this host reaches others by its default route; empty without such a route."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((_ELSEWHERE, 9))

@@ -51,7 +51,7 @@ def pack(files: Files) -> dict[str, list[Any]]:
 
 
 def unpack(files: Mapping[str, Any]) -> dict[str, Wanted]:
-    """Return the files of a request; raises WeightsError on a name that leads out of the model's directory."""
+    """Return the files of a request; raise WeightsError on a name that leads out of the model's directory."""
     for name in files:
         check_relative(name)
     return {name: Wanted(int(entry[0]), int(entry[1]), entry[2]) for name, entry in files.items()}

@@ -46,7 +46,7 @@ REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9._-]+")
 
 
 def kind_of(name: str, source: Any) -> str:
-    """Return the kind of a model's source; raises WeightsError with what is accepted."""
+    """Return the kind of a model's source; raise WeightsError with what is accepted."""
     kinds = [kind for kind in KINDS if isinstance(source, Mapping) and kind in source]
     if len(kinds) != 1 or not isinstance(source[kinds[0]], str):
         raise WeightsError(f"the source of model {name} must be a dictionary with exactly one of: {', '.join(KINDS)}")

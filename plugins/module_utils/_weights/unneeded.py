@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which model directories a host needs, and the removal of the others.
+"""The model directories that a host needs, and the removal of the others.
 
 A directory is used if a process names it, or the rendering that a slot verified last: the slot serves it, boots it and
 goes back to it. It is needed beside that if a profile of the host names it, or the operator does.
@@ -30,7 +30,7 @@ _LEFT = re.compile(r"\.(.+)\.(?:incoming|old|fetch)")
 
 @dataclass(frozen=True)
 class Slots:
-    """Where the slots of a host keep what they serve. config_dir: that of the slot main; others have it as a prefix."""
+    """The directories of a host's slots. config_dir: that of the slot main; others have it as a prefix."""
 
     config_dir: str = _paths.CONFIG_DIR
     state_dir: str = _paths.STATE_DIR
@@ -80,7 +80,7 @@ def remove(directory: str, slots: Slots, wanted: Sequence[str], write: bool) -> 
 
     Only what has a record, and what an interrupted download left, is removed. wanted: names that the operator needs, or
     patterns. Returns ``removed`` ({name: why}), ``kept`` ({name: why}) and ``frees`` in bytes; files that other
-    directories share free nothing. Raises WeightsError on a host without a slot, where nothing tells what is needed.
+    directories share free nothing. Raise WeightsError on a host without a slot, where nothing tells what is needed.
     """
     if not slots.config_dirs:
         raise WeightsError(

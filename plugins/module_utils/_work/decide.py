@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a play gets that wants work done on a host where some was found. Pure."""
+"""The answer to a play that wants work done on a host, by the work that was found there. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ENDS = {"timeout": "it took longer than its limit", "oom-kill": "the kernel end
 
 @dataclass(frozen=True)
 class Found:
-    """What one look finds. state: none, running or ended.
+    """The findings of one look. state: none, running or ended.
 
     :param given: what the work was asked, with the `token` of the play that began it.
     :param seen: what its unit wrote: at least `now` (what is being done) and `ended` (None, or how, why and at).

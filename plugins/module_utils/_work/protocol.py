@@ -25,7 +25,7 @@ from .folder import Folder, WorkError, last_line, own_archive
 
 @dataclass(frozen=True)
 class Beginning:
-    """What a unit is begun with.
+    """The values with which a unit is begun.
 
     :param given: what the unit needs, and those who say what became of it.
     :param task: the unit; None if there is nothing to do and all is seen.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the pinned release of an engine accepts, from tables recorded from the release itself."""
+"""The options that the pinned release of an engine accepts, from tables recorded from the release itself."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which profile a host serves, and what else it can serve. Pure."""
+"""The choice of the profile that a host serves, and the others that it can serve. Pure."""
 
 from __future__ import annotations

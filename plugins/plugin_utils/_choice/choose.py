@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which profile a host serves, and which stacks it needs for that. Pure: plain data in, plain data out."""
+"""The choice of the profile that a host serves, and of its stacks. Pure: plain data in, plain data out."""
 
 from __future__ import annotations
 

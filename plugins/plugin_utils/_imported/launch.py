@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a file starts an engine: its command line, variables, volumes and image, each with the key that it stands at."""
+"""The start of an engine in a file: its command line, variables, volumes and image, each with its key."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How many hosts stay in service: a number or share for all models, or one for each model."""
+"""The number of hosts that stay in service: a number or share for all models, or one for each model."""
 
 from __future__ import annotations
 

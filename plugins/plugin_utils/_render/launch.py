@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How the program of a stack is launched: from an environment on the host, or from a container image. Pure.
+"""The launch of a stack's program: from an environment on the host, or from a container image. Pure.
 
 The kind of an engine decides which words start it, and its stack decides where the program comes from. A launch is the
 part of an engine's unit that depends on the stack; everything else in a unit is the same for both.

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a rollout begins: from each host's answer to the check, and the record of an earlier, unfinished rollout."""
+"""The beginning of a rollout: from each host's answer to the check, and the record of an unfinished rollout."""
 
 from __future__ import annotations
 

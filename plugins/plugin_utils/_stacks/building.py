@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How the sources of a stack are built: which wheels, from which patches, on which host. Pure."""
+"""The builds of a stack's sources: which wheels, from which patches, on which host. Pure."""
 
 from __future__ import annotations
 
@@ -126,8 +126,10 @@ def _answer(host: str, look: Mapping[str, Any], holder: str | None, builder: str
 
 
 def repositories(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the repositories that a mirror needs for a stack, each with commit and `submodules` (whether they are
-    needed too); `files` lists the only files that are needed, empty for all.
+    """Return the repositories that a mirror needs for a stack.
+
+    Each has its commit, `submodules` (whether they are needed too) and `files`, the only files that are needed, empty
+    for all.
     """
     found = []
     for source in manifest.get("sources", []):

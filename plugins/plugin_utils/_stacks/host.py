@@ -191,7 +191,7 @@ class Installer:
     ) -> dict[str, str]:
         """Copy or build the wheels in order, verify the stack and write its fingerprint.
 
-        Returns the digests of what had none before.
+        Return the digests of what had none before.
         """
         with self._telling(item):
             wheels: Wheels = {}
@@ -218,7 +218,7 @@ class Installer:
     # A stack that is an image.
 
     def finish_image(self, item: Item, planned: Mapping[str, Any], say: Callable[[str], None]) -> dict[str, str]:
-        """Pull or build the image of a stack and write its record. Returns the digest of one that had none before."""
+        """Pull or build the image of a stack and write its record. Return the digest of one that had none before."""
         about, path = item["manifest"]["image"], self._given["pins_file"]
         with self._telling(item):
             pinned = "" if known_digest(about) or not path else _pins_file.read(path).value("images", tagged(about))
@@ -302,7 +302,7 @@ class Installer:
         return {tagged(about): digest}
 
     def _environment(self, item: Item, wheels: Wheels, *, more_follows: bool = False) -> dict[str, str]:
-        """Make the environment with these wheels. Returns the digests of what had none before."""
+        """Make the environment with these wheels. Return the digests of what had none before."""
         given, path = self._given, self._given["pins_file"]
         pins = _pins_file.read(path) if path else _pins.Pins()
         pinned = {**item, "steps": planning.pinned_steps(item["steps"], pins.values("wheels"))}

@@ -90,7 +90,7 @@ class Sample:
 
 @dataclass
 class Card:
-    """What is read of one card: samples, the groups that gave any, and files that should have."""
+    """The readings of one card: samples, the groups that gave any, and files that should have."""
 
     labels: Mapping[str, str]
     samples: list[Sample] = field(default_factory=list)
@@ -105,7 +105,10 @@ class Card:
             self.groups.add(of)
 
     def number(self, path: Path) -> float | None:
-        """The number in a file; None where there is no such file, or where it can't be read, which is counted."""
+        """Return the number in a file.
+
+        None where there is no such file, or where it can't be read, which is counted.
+        """
         try:
             return float(path.read_text(encoding="ascii").strip())
         except (FileNotFoundError, NotADirectoryError):
@@ -134,7 +137,7 @@ def _listed(folder: Path) -> list[str]:
 
 
 def _model(device: Path) -> str:
-    """The model of a card that Level Zero counts; empty for anything else, and for another model that is given away."""
+    """Return the model of a card that Level Zero counts; empty for anything else, and for another model given away."""
     vendor, number = _id(device)
     model = MODELS.get(number.lower(), "") if vendor.lower() == VENDOR else ""
     driver = device / "driver"

@@ -33,10 +33,10 @@ PROGRAM_S = 60
 
 
 def content_digest(distribution: importlib.metadata.Distribution) -> str | None:
-    """A digest of what the distribution's RECORD says about its files; None without one.
+    """Return a digest of what the distribution's RECORD says about its files; None without one.
 
-    Rows of the installer's own making (scripts carry the environment's path) are left out, so that two hosts with the
-    same wheels agree.
+    The installer's own rows (scripts carry the environment's path) are left out, so that two hosts with the same wheels
+    agree.
     """
     record = distribution.read_text("RECORD")
     if record is None:
@@ -49,7 +49,7 @@ def content_digest(distribution: importlib.metadata.Distribution) -> str | None:
 
 
 def installed() -> list[dict[str, Any]]:
-    """Every installed distribution with its name, version and content digest, ordered by name."""
+    """Return every installed distribution with its name, version and content digest, ordered by name."""
     found = {
         (item.metadata["Name"].lower().replace("_", "-"), item.version): content_digest(item)
         for item in importlib.metadata.distributions()
@@ -58,14 +58,14 @@ def installed() -> list[dict[str, Any]]:
 
 
 def libraries(name: str) -> list[str]:
-    """The native libraries of a distribution, those that others are linked with first."""
+    """Return the native libraries of a distribution, those that others are linked with first."""
     files = importlib.metadata.files(name) or []
     found = [file for file in files if file.name.endswith(".so") or ".so." in file.name]
     return [str(file.locate()) for file in sorted(found, key=lambda file: (not file.name.startswith("lib"), str(file)))]
 
 
 def load(names: list[str]) -> list[str]:
-    """What keeps the native libraries of distributions from being loaded now, with every name that they use."""
+    """Load the native libraries of distributions now, with every name that they use, and return the problems."""
     problems = []
     beside = ""
     if importlib.util.find_spec("torch"):
@@ -86,7 +86,7 @@ def load(names: list[str]) -> list[str]:
 
 
 def run(name: str, wanted: dict[str, Any]) -> list[str]:
-    """What does not hold of a program of the environment."""
+    """Run a program of the environment, and return what is wrong with it."""
     path = os.path.join(os.path.dirname(sys.executable), name)
     said = {}
     for flag in ("--version", *(["--help"] if wanted["flags"] else [])):
@@ -107,7 +107,10 @@ def run(name: str, wanted: dict[str, Any]) -> list[str]:
 
 
 def list_devices(wanted: dict[str, Any]) -> tuple[list[str], int | None]:
-    """The same of llama.cpp's programs: what they compute on is listed by its kind and a number, such as SYCL0."""
+    """Return the problems of llama.cpp's devices, and their number.
+
+    The programs list them by kind and number, such as SYCL0.
+    """
     kind, name = wanted.get("device_type"), next(iter(wanted["programs"]))
     if not kind or not wanted.get("cards"):
         return [], None
@@ -123,7 +126,7 @@ def list_devices(wanted: dict[str, Any]) -> tuple[list[str], int | None]:
 
 
 def look_at_devices(wanted: dict[str, Any]) -> tuple[list[str], int | None]:
-    """What does not hold of vLLM's platform and of what torch sees, and how many devices it sees."""
+    """Return the problems of vLLM's platform and of the devices that torch sees, and their number."""
     problems, count = [], None
     if wanted.get("device"):
         device = importlib.import_module("vllm.platforms").current_platform.device_type
@@ -140,7 +143,7 @@ def look_at_devices(wanted: dict[str, Any]) -> tuple[list[str], int | None]:
 
 
 def probe(wanted: dict[str, Any]) -> dict[str, Any]:
-    """The answers to what is wanted; never raises for what it finds."""
+    """Return the answers to what is wanted; never raise for what is found."""
     problems = []
     distributions = installed()
     versions = {item["name"]: item["version"] for item in distributions}

@@ -40,7 +40,7 @@ def device_files(site: Site, *names: str) -> Read:
 
 
 def masks(profile: Mapping[str, Any]) -> Iterator[str]:
-    """The mask of each engine of a resolved profile; empty where it leaves out no card."""
+    """Yield the mask of each engine of a resolved profile; empty where it leaves out no card."""
     for engine in profile["engine"].get("replicas") or [profile["engine"]]:
         yield str((engine.get("env") or {}).get(MASK, ""))
 
@@ -101,7 +101,7 @@ def kernel(site: Site, answers: Answers) -> Finding:
 
 
 def firmware(site: Site, answers: Answers) -> Finding:
-    """By the pair of firmware and kernel, with what the kernel wanted. The cards' own firmware (IFWI) is only told."""
+    """Judge the pairs of GuC firmware and kernel; the cards' own firmware (IFWI) is only told."""
     running = str(site.system.get("kernel") or "")
     cards = guc_from_log(site.cards, answers.output(kernel_log(0)).out)
     if not any(card["guc"] for card in cards):
@@ -163,19 +163,25 @@ def power(site: Site, answers: Answers) -> Finding:
 
 
 def xpu_smi(site: Site, *words: str) -> tuple[Command, ...]:
-    """`xpu-smi WORDS -d N` for every card; it numbers all cards of the family in the order of their addresses."""
+    """Return the commands `xpu-smi WORDS -d N`, one for each card.
+
+    xpu-smi numbers all cards of the family in the order of their addresses.
+    """
     return tuple(Command(("xpu-smi", *words, "-d", str(number))) for number in site.numbers)
 
 
 def vram_files(site: Site) -> Read:
-    """What the driver says of each card's memory; kernels name the file and its folder in one of these ways."""
+    """Return the probe for the driver's figures of each card's memory.
+
+    Kernels name the file and its folder in one of these ways.
+    """
     return Read(
         tuple(f"{DEBUG}/{address}/{name}" for address in site.addresses for name in ("tile0/vram_mm", "vram0_mm"))
     )
 
 
 def ecc(site: Site, answers: Answers) -> Finding:
-    """By the size of the memory where it is less than the whole, else by xpu-smi, else by the size again."""
+    """Judge ECC by the size of the memory where it is less than the whole, else by xpu-smi, else by the size again."""
     outputs = [answers.output(command) for command in xpu_smi(site, "config")]
     states = [memory_ecc(output.out) for output in outputs]
     files = {path.split("/")[5]: memory_of_card(text) for path, text in answers.texts(vram_files(site)).items()}

@@ -26,7 +26,7 @@ AER_FILES = ("aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal")
 
 
 def slot_link(way: Mapping[str, Mapping[str, str]]) -> tuple[str, float, int] | None:
-    """(device, GT/s, width) of the slowest real link on the way to a card; None where no link can be seen.
+    """Return the (device, GT/s, width) of the slowest real link on the way to a card; None where no link can be seen.
 
     A card sits behind a switch of its own, whose upstream port (8086:e2ff) has the slot's link. The endpoint and the
     switch's other ports report 2.5 GT/s x1, whatever the slot gives: links that never were wider than one lane are
@@ -42,7 +42,7 @@ def slot_link(way: Mapping[str, Mapping[str, str]]) -> tuple[str, float, int] | 
 
 
 def link(site: Site, answers: Answers) -> Finding:
-    """By GT/s times width."""
+    """Judge the links of the cards by GT/s times width."""
     paths = answers.look(PATHS)
     alone = len(site.cards) == 1
     enough = ALONE_GT_S if alone else LINK_GT_S

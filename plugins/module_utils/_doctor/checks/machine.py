@@ -42,7 +42,7 @@ STOPS = Command(
 
 
 def kernel_log(boot: int) -> Command:
-    """The kernel's messages of this boot (0) or of one before (-1), at most the last 20 000."""
+    """Return the command for the last 20 000 messages of the kernel in this boot (0) or an earlier one (-1)."""
     return Command(
         ("journalctl", "--quiet", "--no-pager", "--dmesg", f"--boot={boot}", "--output=short-iso", "--lines=20000")
     )
@@ -79,7 +79,7 @@ def ram(site: Site, answers: Answers) -> Finding:
 
 
 def recipes(manifest: Mapping[str, Any]) -> list[Recipe]:
-    """What a stack builds, as far as a host's room is concerned."""
+    """Return the recipes of a stack's sources, with what matters for the host's room."""
     sizes = ("max_jobs", "peak_gib", "job_gib", "disk_gib")
     return [
         Recipe(
@@ -210,7 +210,7 @@ def settings(site: Site, answers: Answers) -> Finding:
 
 
 def installed(answers: Answers) -> dict[str, str]:
-    """Name -> version of every installed package. Raises LookupError where nobody says."""
+    """Name -> version of every installed package. Raise LookupError where nobody says."""
     output = answers.output(DPKG)
     if not output.ok:
         raise LookupError(f"dpkg-query: {output.why()}")
@@ -218,7 +218,7 @@ def installed(answers: Answers) -> dict[str, str]:
 
 
 def _unattended(settings: Mapping[str, str], answers: Answers) -> bool:
-    """Whether apt upgrades packages by itself."""
+    """Tell whether apt upgrades packages by itself."""
     often = settings.get("APT::Periodic::Unattended-Upgrade", "0")
     on = often not in ("0", "") and settings.get("APT::Periodic::Enable") != "0"
     return on and "unattended-upgrades" in installed(answers)
@@ -260,7 +260,7 @@ def kernel_upgrades(site: Site, answers: Answers) -> Finding:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """As unattended-upgrades compares: from the beginning, as a regular expression."""
+    """Tell whether a pattern matches the beginning of a name, as unattended-upgrades compares."""
     try:
         return re.match(pattern, name) is not None
     except re.error:

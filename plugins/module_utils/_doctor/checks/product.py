@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What this collection put on the host: units, slot, frontdoor, weights, caches."""
+"""The parts of this collection on the host: units, slot, frontdoor, weights, caches."""
 
 from __future__ import annotations
 

@@ -37,13 +37,13 @@ _ENVIRONMENTS = (
 
 
 def compiler_of(site: Site) -> str:
-    """The oneAPI compiler that the host's stacks are pinned to, such as `2025.3`; empty where none is."""
+    """Return the version of the oneAPI compiler that the stacks pin, such as `2025.3`; empty where none does."""
     named = [str(manifest.get("oneapi", {}).get("compiler", "")) for manifest in site.card_manifests]
     return next((name for name in named if name), "")
 
 
 def sycl_ls(site: Site) -> Command:
-    """`sycl-ls` of the pinned compiler, in that compiler's environment."""
+    """Return the command that runs `sycl-ls` of the pinned compiler, in that compiler's environment."""
     folder = f"{ONEAPI}/compiler/{compiler_of(site) or 'latest'}"
     return Command((f"{folder}/bin/sycl-ls",), limit_s=10, env=(("LD_LIBRARY_PATH", f"{folder}/lib"),))
 
@@ -65,7 +65,7 @@ def loader(site: Site, answers: Answers) -> Finding:
 
 
 def level_zero(site: Site, answers: Answers) -> Finding:
-    """By sycl-ls, or where that is not installed by xpu-smi, which goes the same way."""
+    """Judge Level Zero by sycl-ls or, where that is not installed, by xpu-smi, which uses Level Zero too."""
     listing = answers.output(sycl_ls(site))
     if listing.ok:
         devices = [item for item in sycl_devices(listing.out) if (item.backend, item.kind) == ("level_zero", "gpu")]
@@ -155,7 +155,7 @@ def shadows(site: Site, answers: Answers) -> Finding:
 
 
 def _release(file: str) -> tuple[int, ...]:
-    """The version in a library's file name, such as that of libigc.so.2.38.2+1782393643."""
+    """Return the version in a library's file name, such as libigc.so.2.38.2+1782393643."""
     return version_key(file.rpartition(".so.")[2])
 
 
@@ -187,7 +187,7 @@ def compilers(site: Site, answers: Answers) -> Finding:
 
 
 def environments(profiles: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Profile -> the oneAPI releases that its environment and command line name."""
+    """Return, by profile, the oneAPI releases that its environment and command line name."""
     found = {}
     for profile in profiles:
         pattern = rf"{ONEAPI}/(?:[\w-]+/)?(\d{{4}}\.\d+|latest)\b"

@@ -26,7 +26,7 @@ INSIDE_LIMIT_S = 45.0
 
 
 def engine_env(site: Site, stack: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """The environment in which the stack is looked at: the engine's of a wanted profile, else the manifest's."""
+    """Return the variables in which the stack is inspected: the engine's of a wanted profile, else the manifest's."""
     quiet = {"HOME": "/tmp", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "PYTHONDONTWRITEBYTECODE": "1",
              "VLLM_CONFIGURE_LOGGING": "0"}  # fmt: skip
     own = [
@@ -40,7 +40,7 @@ def engine_env(site: Site, stack: Mapping[str, Any]) -> tuple[tuple[str, str], .
 
 
 def cards_for(site: Site, stack: Mapping[str, Any]) -> int:
-    """How many B70 cards the environment of the stack leaves to an engine."""
+    """Count the B70 cards that the environment of the stack leaves to an engine."""
     mask = dict(engine_env(site, stack)).get(MASK, "")
     return sum(str(number) in mask.split(",") for number in site.numbers) if mask else len(site.cards)
 
@@ -57,15 +57,18 @@ def inside_of(site: Site, stack: Mapping[str, Any], vllm: bool) -> Command:
 
 
 def asked(site: Site, stack: Mapping[str, Any]) -> Command | None:
-    """What the stack is asked: all of it, or no more than torch about the cards where an engine of it serves; then None
-    without cards. Importing vLLM takes longer than everything else together."""
+    """Return the command that inspects the stack, or None where it would tell nothing.
+
+    Where an engine of the stack serves, only torch is asked about the cards, because importing vLLM takes longer than
+    everything else together.
+    """
     if site.settings.get("deep") or not site.serves(stack):
         return inside_of(site, stack, vllm=True)
     return inside_of(site, stack, vllm=False) if site.manifest_of(stack).get("device") == "xpu" else None
 
 
 def told(site: Site, answers: Answers, stack: Mapping[str, Any]) -> dict[str, Any]:
-    """What the stack says of itself. Raises LookupError where it says nothing."""
+    """Return the stack's answer about itself; raise LookupError where it gives none."""
     command = asked(site, stack)
     output = answers.output(command) if command else Output(problem="it was not asked")
     try:
@@ -76,7 +79,7 @@ def told(site: Site, answers: Answers, stack: Mapping[str, Any]) -> dict[str, An
 
 
 def card_stacks(site: Site) -> tuple[Mapping[str, Any], ...]:
-    """The used stacks whose torch is for the cards."""
+    """Return the used stacks whose torch is for the cards."""
     return tuple(stack for stack in site.torch_stacks if site.manifest_of(stack).get("device") == "xpu")
 
 
@@ -139,7 +142,7 @@ def extensions(site: Site, answers: Answers) -> Finding:
 
 
 def _home(misfit: Mapping[str, str]) -> str:
-    """Where a name that is missing should be."""
+    """Return the words that name the library where a missing symbol should be; empty for other problems."""
     return f" (should be in {misfit['library']})" if misfit["problem"].startswith("undefined symbol") else ""
 
 
@@ -197,7 +200,7 @@ def platform(site: Site, answers: Answers) -> Finding:
 
 
 def matrix(site: Site, answers: Answers) -> Finding:
-    """What is installed in the used stacks against their manifests and the list of what is known not to work."""
+    """Judge the distributions in the used stacks by their manifests and by the known bad combinations."""
     bad, other, seen = [], [], 0
     for stack in site.environments:
         manifest = site.manifest_of(stack)

@@ -55,7 +55,7 @@ def parse_baseline(text: str | None, where: str, profile: str) -> Baseline | Non
 def expected_of(
     baseline: Baseline | None, profile: str, fingerprint: str, case: str, request: str
 ) -> tuple[Recorded | None, str]:
-    """(what was recorded for the case, "") or (None, why it can't be judged and what to do)."""
+    """Return the recorded answer of a case, else None with why the case can't be judged and what to do."""
     hint = how_to_record(profile)
     if baseline is None:
         return None, f"no baseline is recorded; {hint}"

@@ -88,19 +88,22 @@ def normalise(text: str) -> str:
 
 
 def digest(text: str) -> str:
-    """sha256 of the normalised text, in hex. Halves of characters, which JSON can hold, count as they are."""
+    """Return the sha256 of the normalised text, in hex.
+
+    Lone surrogates, which JSON can hold, count as they are.
+    """
     return hashlib.sha256(normalise(text).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def shown(text: str) -> str:
-    """The normalised text, cut, with what no screen should be given written as escapes."""
+    """Return the normalised text for a screen: cut, and with unprintable characters as escapes."""
     whole = normalise(text)
     cut = whole if len(whole) <= SHOWN else whole[:SHOWN] + "…"
     return "".join(char if char.isprintable() or char in "\t\n" else ascii(char)[1:-1] for char in cut)
 
 
 def png(width: int, height: int, colour: str) -> bytes:
-    """A one-colour picture. Raises SlotFault for a colour it doesn't know (a name, or rrggbb in hex)."""
+    """Return a picture of one colour; raise SlotFault for an unknown colour (a name, or rrggbb in hex)."""
     if re.fullmatch(r"#?[0-9a-fA-F]{6}", colour):
         rgb = bytes.fromhex(colour.removeprefix("#"))
     elif colour in _COLOURS:
@@ -117,7 +120,7 @@ def png(width: int, height: int, colour: str) -> bytes:
 
 
 def image_url(image: Mapping[str, Any] | str) -> str:
-    """Data URL for a case's image: a data URL as it is, or {width, height, colour} drawn."""
+    """Return the data URL of a case's image: the given one, or {width, height, colour} drawn."""
     if isinstance(image, str):
         return image
     data = png(int(image.get("width", 64)), int(image.get("height", 64)), str(image.get("colour", "red")))
@@ -125,7 +128,7 @@ def image_url(image: Mapping[str, Any] | str) -> str:
 
 
 def payload(profile: Profile, case: CanaryCase) -> dict[str, Any]:
-    """Body of POST /v1/chat/completions for a case: seeded, greedy unless the case samples, not streamed.
+    """Return the body of POST /v1/chat/completions for a case: seeded, greedy unless the case samples, not streamed.
 
     It is the same for every repeat.
     """
@@ -162,7 +165,7 @@ def payload(profile: Profile, case: CanaryCase) -> dict[str, Any]:
 
 
 def turns(case: CanaryCase) -> list[CanaryCase]:
-    """The case once for each question of its conversation, with what was said before it; the last one is the case."""
+    """Return one case for each question of a conversation, with what was said before; the last is the case itself."""
     earlier = (
         replace(
             case,
@@ -180,7 +183,7 @@ def turns(case: CanaryCase) -> list[CanaryCase]:
 
 
 def repeated(profile: Profile, case: CanaryCase, attempt: int, salt: str, *, follows: bool = False) -> dict[str, Any]:
-    """The body as one attempt sends it, from 1 on. follows: an earlier turn of the conversation was sent before it.
+    """Return the body of one attempt, from 1 on. follows: an earlier turn of the conversation was sent before it.
 
     The first attempt asks for log probabilities too, which show numbers that are none. The first of each pair of
     attempts finds nothing in the prefix cache and computes its whole prompt, the second finds what the first left and
@@ -195,12 +198,12 @@ def repeated(profile: Profile, case: CanaryCase, attempt: int, salt: str, *, fol
 
 
 def salted(profile: Profile, body: Mapping[str, Any], salt: str, *, again: bool = False) -> dict[str, Any]:
-    """The body with what keeps it apart from all prompts in the prefix cache but those of the same salt."""
+    """Return the body with a salt, so that it shares the prefix cache only with prompts of the same salt."""
     return kind_of(profile.engine.kind).apart(body, salt, again=again)
 
 
 def request_hash(profile: Profile, case: CanaryCase) -> str:
-    """sha256 over what is asked and how its answer is found, without the name under which the model is served."""
+    """Return a sha256 over the request and how its answer is found; the served name does not count."""
     asked = {key: value for key, value in payload(profile, case).items() if key != "model"}
     reasoning = profile.engine.reasoning
     if reasoning is not None:
@@ -209,7 +212,7 @@ def request_hash(profile: Profile, case: CanaryCase) -> str:
 
 
 def first_token_payload(profile: Profile, *, logprobs: bool) -> dict[str, Any]:
-    """The cheapest request that makes the engine compute: one token, with its log probability where it can be had."""
+    """Return the cheapest request that makes the engine compute: one token, with its log probability if `logprobs`."""
     body = payload(profile, CanaryCase("first_token", "Say one word.", 1, "contains", "")) | {"max_tokens": 1}
     if logprobs:
         body["logprobs"] = True
@@ -217,7 +220,7 @@ def first_token_payload(profile: Profile, *, logprobs: bool) -> dict[str, Any]:
 
 
 def known_question(profile: Profile) -> CanaryCase | None:
-    """The first case that is asked and answered in a few tokens; None where the model thinks first, or has no such."""
+    """Return the first case with a short question and answer; None where there is none, or the model thinks first."""
     plain = (case for case in profile.canary.cases if case.compare == "exact" and case.prompt)
     short = (case for case in plain if not (case.long or case.image or case.messages or case.sampling or case.schema))
     return None if profile.engine.reasoning_room else next(short, None)
@@ -233,9 +236,9 @@ def check_answered(reply: Reply, asked: str) -> None:
 def answer(
     reply: Reply, profile: Profile, case: CanaryCase | None = None, *, body: Mapping[str, Any] | None = None
 ) -> Answer:
-    """The answer of a chat completion without the reasoning before it. Raises SlotFault when there is none.
+    """Return the answer of a chat completion without the reasoning before it; raise SlotFault when there is none.
 
-    body: what was asked; without one the answer is not a stream.
+    body: the request; without one the answer is not a stream.
     """
     check_answered(reply, "a generation request")
     try:
@@ -267,7 +270,7 @@ def refusal(reply: Reply) -> str:
 
 
 def nan_logprob(reply: Reply) -> bool:
-    """Did the engine compute numbers that are not numbers? Some engines say so in an error, some in the answer."""
+    """Tell whether the engine computed numbers that are NaN: some engines report an error, others answer with them."""
     if "not JSON compliant" in reply.text:
         return True
     if reply.status != 200:
@@ -281,14 +284,17 @@ def nan_logprob(reply: Reply) -> bool:
 
 
 def expectation(case: CanaryCase) -> str:
-    """The expected side in words."""
+    """Return the expected answer in words."""
     if case.tool is not None:
         return f"{case.tool['name']}({case.expected})"
     return case.expected if case.compare == "exact" else f"{case.compare}: {case.expected}".rstrip(": ")
 
 
 def matches(case: CanaryCase, text: str) -> bool:
-    """Is it the wanted answer? For compare baseline, expected is the recorded hash, or empty while it is recorded."""
+    """Tell whether a text is the wanted answer.
+
+    For compare baseline, expected is the recorded hash, or empty while it is recorded.
+    """
     got = normalise(text)
     if case.compare == "exact":
         return got == normalise(case.expected)
@@ -304,7 +310,7 @@ def matches(case: CanaryCase, text: str) -> bool:
 
 
 def evaluate(profile: Profile, case: CanaryCase, got: Answer, seconds: float, attempt: int) -> CanaryResult:
-    """Check one answer. Raises SlotFault when the case's own regular expression is broken."""
+    """Check one answer. Raise SlotFault when the case's own regular expression is broken."""
     try:
         matched = not got.problem and matches(case, got.text)
     except re.error as error:
@@ -345,7 +351,7 @@ def _mismatch(case: CanaryCase, got: Answer) -> str:
 def unanswered(
     profile: Profile, case: CanaryCase, problem: str, got: str = "", seconds: float = 0.0, attempt: int = 1
 ) -> CanaryResult:
-    """A case that failed without a text to judge."""
+    """Return the result of a case that failed without a text to judge."""
     return CanaryResult(profile.name, case.name, False, expectation(case)[:SHOWN], got, "", seconds, attempt, problem)
 
 
@@ -366,7 +372,7 @@ def differing(results: Sequence[CanaryResult]) -> str:
 def in_shape(
     result: CanaryResult, case: CanaryCase, body: Mapping[str, Any], turn: int = 1, of: int = 1
 ) -> CanaryResult:
-    """The result of one request; one that failed says how it was asked. turn: its number in a conversation."""
+    """Return the result of one request; a failed one tells how it was asked. turn: its number in a conversation."""
     words = [f"in turn {turn} of {of}"] if of > 1 else []
     words += [f"sampled at temperature {body['temperature']:g}"] if case.sampling else []
     words += ["in a stream"] if body["stream"] else []
@@ -376,7 +382,7 @@ def in_shape(
 
 
 def cached_answer(result: CanaryResult) -> CanaryResult:
-    """The answer to a long prompt that the prefix cache held, with what is worth knowing of that."""
+    """Return the result of a long prompt's second answer, with a note where the prefix cache was not used."""
     if not result.passed:
         why = "from the prefix cache, after a right one without it"
         return replace(result, problem=f"{result.problem}; {why}" if result.problem else why)
@@ -386,7 +392,7 @@ def cached_answer(result: CanaryResult) -> CanaryResult:
 
 
 def summed_up(results: Sequence[CanaryResult], *, must_agree: bool, sampled: bool = False) -> CanaryResult:
-    """One result of a case out of its repeats, of which only the last can have failed.
+    """Return one result of a case for all its attempts, of which only the last can have failed.
 
     must_agree: answers that differ fail the case; otherwise they are noted. sampled: they may differ, so they are not
     compared with those of other hosts either.

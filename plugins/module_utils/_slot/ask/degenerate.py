@@ -102,7 +102,7 @@ def _in_a_row(items: Sequence[str], period: int) -> int:
 
 
 def _longest(items: Sequence[str], period: int) -> tuple[int, int]:
-    """(where, how long): the longest stretch that repeats with the period, the first round included."""
+    """Return where the longest stretch that repeats with the period begins, and its length with the first round."""
     best, where, length = min(period, len(items)), 0, min(period, len(items))
     for index in range(period, len(items)):
         length = length + 1 if items[index] == items[index - period] else period

@@ -26,7 +26,7 @@ _STEP = 7  # tokens, about a sentence; a prime
 
 
 def tokens(fx: Effects, profile: Profile, timeout_s: float) -> list[int]:
-    """Tokens of plain words, as the engine makes them. Raises SlotFault where it makes none."""
+    """Return tokens of plain words, as the engine makes them; raise SlotFault where it makes none."""
     text = " ".join(needle.sentences(SENTENCES, _SEED))
     asked = kind_of(profile.engine.kind).tokenize(profile.engine.served_model_name, text) or {"prompt": text}
     reply = fx.http.post(f"{profile.engine.backend_url}{TOKENIZE}", asked, timeout_s)
@@ -44,7 +44,10 @@ def tokens(fx: Effects, profile: Profile, timeout_s: float) -> list[int]:
 
 
 def body(profile: Profile, known: Sequence[int], turn: int, prompt_tokens: int, output_tokens: int) -> dict[str, Any]:
-    """The request with prompt and answer of so many tokens. known: see `tokens`. turn: how many were made before."""
+    """Return a request with prompt and answer of so many tokens.
+
+    known: see `tokens`. turn: how many requests were made before.
+    """
     if len(known) % _STEP == 0:
         known = known[:-1]  # the steps would come back to the same few places
     begins = turn * _STEP % len(known)

@@ -28,7 +28,7 @@ PROBE = CanaryCase("first_token", "", 0, "transcript", "", audio={"tone_hz": 440
 
 
 def wav(tone_hz: float, seconds: float) -> bytes:
-    """A tone that swells and fades away, as 16-bit mono WAV."""
+    """Return a tone that swells and fades away, as 16-bit mono WAV."""
     count = int(RATE * seconds)
     samples = (
         int(12000 * math.sin(math.pi * n / count) * math.sin(2 * math.pi * tone_hz * n / RATE)) for n in range(count)
@@ -40,7 +40,7 @@ def wav(tone_hz: float, seconds: float) -> bytes:
 
 
 def sound(audio: Mapping[str, Any] | str) -> bytes:
-    """The bytes of a case's audio: a data URL, or {tone_hz, seconds} made."""
+    """Return the bytes of a case's audio: from a data URL, or a tone made from {tone_hz, seconds}."""
     if isinstance(audio, str):
         return base64.b64decode(audio.partition("base64,")[2])
     return wav(float(audio.get("tone_hz", 440)), float(audio.get("seconds", 2)))
@@ -53,7 +53,7 @@ def fields(profile: Profile) -> dict[str, str]:
 
 
 def text_of(reply: Reply) -> str:
-    """The written text. Raises SlotFault when there is none, not even an empty one."""
+    """Return the text of a transcript; raise SlotFault when there is none, not even an empty one."""
     check_answered(reply, "a request for a transcript")
     with suppress(ValueError, LookupError, TypeError):
         text = json.loads(reply.text)["text"]
@@ -63,7 +63,7 @@ def text_of(reply: Reply) -> str:
 
 
 def check_answer(profile: Profile, case: CanaryCase, reply: Reply, seconds: float, attempt: int) -> CanaryResult:
-    """Check one transcript against its case. Raises SlotFault when there is none."""
+    """Check one transcript against its case. Raise SlotFault when there is none."""
     text = text_of(reply)
     if case.compare != "transcript":
         return evaluate(profile, case, Answer(text), seconds, attempt)

@@ -19,7 +19,7 @@ _SHOWN = 6
 
 
 def check_served(profile: Profile, reply: Reply) -> str:
-    """The served id, when it and the context length are the profile's. Raises SlotFault with both sides."""
+    """Return the served id; raise SlotFault unless it and the context length are the profile's."""
     got_id, got_length = kind_of(profile.engine.kind).served(reply, profile.engine.served_model_name)
     want = profile.engine
     if got_id != want.served_model_name:
@@ -34,7 +34,7 @@ def check_served(profile: Profile, reply: Reply) -> str:
 
 
 def _readable(cmdline: Sequence[str]) -> bool:
-    """A replaced title is one string, padded with empty ones."""
+    """Tell whether a command line is readable: a replaced title is one string, padded with empty ones."""
     return len([part for part in cmdline if part]) > 1
 
 
@@ -55,7 +55,7 @@ def command_drift(argv: Sequence[str], cmdline: Sequence[str]) -> str | None:
 
 
 def environment_drift(env: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
-    """Names of rendered variables which the process has not, or has with another value; None when all agree."""
+    """Return the names of rendered variables that the process lacks or has with another value; None when all agree."""
     if not environ:
         return None
     wrong = sorted(key for key, value in env.items() if environ.get(key) != value)
@@ -63,7 +63,7 @@ def environment_drift(env: Mapping[str, str], environ: Mapping[str, str]) -> str
 
 
 def check_process(profile: Profile, cmdline: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Raises SlotFault when the running process is not what was rendered."""
+    """Raise SlotFault when the running process is not the rendered one."""
     drift = command_drift(profile.engine.argv, cmdline) or environment_drift(profile.engine.env, environ)
     if drift is not None:
         raise SlotFault(

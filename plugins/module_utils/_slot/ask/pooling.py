@@ -39,7 +39,7 @@ def payload(profile: Profile, case: CanaryCase) -> dict[str, Any]:
 
 
 def expectation(case: CanaryCase) -> str:
-    """The expected side in words."""
+    """Return the expected answer in words."""
     if case.compare == "order":
         return "order: each text fits better than the next"
     if case.compare == "classes":
@@ -67,7 +67,7 @@ def _number(value: Any) -> float:
 
 
 def vectors(reply: Reply, count: int) -> list[list[float]]:
-    """The vectors of an embedding answer, in the order of the texts; what is no number is NaN."""
+    """Return the vectors of an embedding answer, in the order of the texts; other values than numbers become NaN."""
     try:
         items = sorted(_parsed(reply)["data"], key=lambda item: item["index"])
         found = [[_number(value) for value in item["embedding"]] for item in items]
@@ -79,7 +79,7 @@ def vectors(reply: Reply, count: int) -> list[list[float]]:
 
 
 def scores(reply: Reply, count: int) -> list[float]:
-    """The scores of a reranker's answer, in the order of the texts; what is no number is NaN."""
+    """Return the scores of a reranker's answer, in the order of the texts; other values than numbers become NaN."""
     try:
         found = {int(item["index"]): _number(item["relevance_score"]) for item in _parsed(reply)["results"]}
     except (LookupError, TypeError, ValueError) as error:
@@ -90,7 +90,7 @@ def scores(reply: Reply, count: int) -> list[float]:
 
 
 def classes(reply: Reply, count: int) -> list[tuple[str, list[float]]]:
-    """(label, probabilities) of each text, in their order; what is no number is NaN."""
+    """Return label and probabilities of each text, in their order; other values than numbers become NaN."""
     try:
         items = sorted(_parsed(reply)["data"], key=lambda item: item["index"])
         found = [(str(item.get("label")), [_number(value) for value in item["probs"]]) for item in items]
@@ -115,7 +115,7 @@ def cosine(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def _vector(case: CanaryCase, found: list[list[float]]) -> tuple[str, str]:
-    """(what came, why it is wrong or "")."""
+    """Return the vectors in words, and why they are wrong or an empty text."""
     sizes = sorted({len(vector) for vector in found})
     lengths = [length(vector) for vector in found]
     got = f"{len(found)} vectors of {' and '.join(map(str, sizes))} numbers, of length "
@@ -168,7 +168,7 @@ def _classes(case: CanaryCase, found: list[tuple[str, list[float]]]) -> tuple[st
 
 
 def check_answer(profile: Profile, case: CanaryCase, reply: Reply, seconds: float, attempt: int) -> CanaryResult:
-    """Check the numbers of one answer against their case. Raises SlotFault when it holds none."""
+    """Check the numbers of one answer against their case. Raise SlotFault when it holds none."""
     if nan_logprob(reply):
         got, problem = shown(f"{reply.status} {reply.text}"), NAN
     elif profile.engine.task == "embed":

@@ -20,10 +20,10 @@ def thought_of(message: Mapping[str, Any]) -> str:
 
 
 def answer_of(message: Mapping[str, Any], finish_reason: str, reasoning: Reasoning | None) -> tuple[str, str]:
-    """(the answer alone, why it is none or "").
+    """Return the answer without the thoughts, and why there is none or an empty text.
 
-    A call of a tool is an answer without a text. A template may have written the opening tag itself: what stands before
-    the closing one is thought also without it.
+    A call of a tool is an answer without a text. A template may have written the opening tag itself: the text before a
+    closing tag is a thought also without it.
     """
     text, how = str(message.get("content") or ""), "" if reasoning is None else reasoning.how
     opening, closing = Reasoning.tags if reasoning is None else reasoning.tags

@@ -25,7 +25,7 @@ def asked(case: CanaryCase) -> dict[str, Any]:
 
 
 def call_of(case: CanaryCase, message: Mapping[str, Any], text: str) -> tuple[str, str]:
-    """(arguments of the one call as text, why it is not the wanted call or "")."""
+    """Return the arguments of the one call as text, and why it is not the wanted call or an empty text."""
     name = str((case.tool or {}).get("name"))
     calls = message.get("tool_calls") or []
     if not calls:
@@ -44,7 +44,7 @@ def call_of(case: CanaryCase, message: Mapping[str, Any], text: str) -> tuple[st
 
 
 def alike(expected: Any, got: Any) -> bool:
-    """Are two JSON values the same? A truth is no number here, as Python has it."""
+    """Tell whether two JSON values are equal; unlike in Python, true is not equal to 1."""
     if isinstance(expected, Mapping) and isinstance(got, Mapping):
         return expected.keys() == got.keys() and all(alike(expected[key], got[key]) for key in expected)
     if isinstance(expected, list) and isinstance(got, list):

@@ -49,7 +49,7 @@ class Tries:
 
     @property
     def due(self) -> float:
-        """When the next try begins, in monotonic seconds."""
+        """The beginning of the next try, in monotonic seconds."""
         return math.inf if self.held else self.ended + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (self.count - 1))
 
 

@@ -602,7 +602,7 @@ def _numbered(
 
 @dataclass(frozen=True)
 class State:
-    """Where a run is. todo: the steps left in this direction. opened: the engine to stop next may serve clients."""
+    """The state of a run. todo: the steps left in this direction. opened: the engine to stop next may serve clients."""
 
     on_failure: OnFailure
     direction: Direction = Direction.FORWARD

@@ -12,7 +12,10 @@ from ..words.types import Reply, SlotFault, UnitState
 
 
 def came_up(unit: UnitState, restarts_before: int) -> bool:
-    """Is the unit up after its start? Fails when it failed, ended, or is on its second attempt."""
+    """Tell whether the unit is up after its start.
+
+    Raise SlotFault when it failed, ended, or is on its second attempt.
+    """
     check_not_looping(unit, restarts_before)
     if unit.settled:
         return True
@@ -33,7 +36,7 @@ def check_not_looping(unit: UnitState, restarts_before: int) -> None:
 
 
 def stayed_up(unit: UnitState, invocation_id: str, restarts_before: int) -> None:
-    """Is the process that came up still the same? Raises SlotFault when it isn't."""
+    """Raise SlotFault unless the process that came up is still the same."""
     check_not_looping(unit, restarts_before)
     if not unit.settled:
         raise SlotFault(f"{unit.name} ended while it was waited for", expected="active", got=unit.describe())
@@ -46,7 +49,10 @@ def stayed_up(unit: UnitState, invocation_id: str, restarts_before: int) -> None
 
 
 def healthy(reply: Reply) -> bool:
-    """Does the engine say it is ready? Not reachable yet, slow and 503 are loading; other answers are not."""
+    """Tell whether the engine is ready.
+
+    An unreachable engine, a slow one and 503 count as loading; other answers raise SlotFault.
+    """
     if reply.status == 200:
         return True
     if reply.status in (0, 503):

@@ -23,7 +23,7 @@ from .run import EngineRun, Run
 
 
 def first_token(run: Run) -> None:
-    """One token of each engine: it computes. /health alone doesn't say so."""
+    """Ask each engine for one token: it proves that the engine computes, which /health does not."""
     for _engine in run.each():
         _first_token(run)
 
@@ -46,7 +46,7 @@ def _first_token(run: Run) -> None:
 
 
 def _first_numbers(run: Run, engine: EngineRun) -> None:
-    """The same of a model that writes no text: whatever numbers it gives, as long as they are some."""
+    """Ask an engine that writes no text for any finite numbers."""
     case = pooling.PROBES[engine.profile.engine.task]
     reply, seconds = _sent(run, engine, case)
     result = pooling.check_answer(engine.profile, case, reply, seconds, 1)
@@ -55,14 +55,14 @@ def _first_numbers(run: Run, engine: EngineRun) -> None:
 
 
 def canary(run: Run) -> None:
-    """Asks every engine every case as often as wanted; a wrong answer fails the phase after all cases were asked.
+    """Ask each engine every case as often as wanted; a wrong answer fails the phase after all cases were asked.
 
-    One engine after the other: each is asked at once as much as a profile says, and what is read of one that computes
-    alone says nothing about its neighbours. What takes long, the load, goes on in all of them together.
+    Engines are asked one after the other: each gets as many requests at once as a profile says, and what is read of one
+    that computes alone says nothing about its neighbours. The slow part, the load, goes on in all of them together.
 
     With `record_baseline` the cases that are compared with a baseline are not judged by one: when all cases have passed
-    and all repeats agreed, what they answered becomes the baseline. Of several engines, the others are judged by what
-    the first one answered.
+    and all repeats agreed, their answers become the baseline. Of several engines, the others are judged by the answers
+    of the first one.
     """
     # Only of what was asked for: the way back is judged by what is recorded.
     recording = run.request.record_baseline and run.direction is Direction.FORWARD
@@ -155,7 +155,7 @@ def _failure(wrong: list[CanaryResult]) -> SlotFault:
 def _ask(
     run: Run, engine: EngineRun, case: CanaryCase, repeats: int, baseline: Baseline | None, recording: bool
 ) -> CanaryResult:
-    """The result of a case. Raises SlotFault when no answer comes: asking on would only wait on."""
+    """Return the result of a case; raise SlotFault when no answer comes, because more requests would only wait."""
     profile = engine.profile
     asked = canaries.request_hash(profile, case)
     if case.texts or case.audio is not None:
@@ -190,7 +190,7 @@ def _ask(
 
 
 def _attempted(run: Run, engine: EngineRun, case: CanaryCase, attempt: int, salt: str) -> CanaryResult:
-    """The result of one attempt: of the last turn of the conversation, or of the first that was answered wrongly."""
+    """Return the result of one attempt: of the last turn of the conversation, or of the first with a wrong answer."""
     turns = canaries.turns(case)
     for number, turn in enumerate(turns, 1):
         body = canaries.repeated(engine.profile, turn, attempt, salt, follows=number > 1)
@@ -201,7 +201,7 @@ def _attempted(run: Run, engine: EngineRun, case: CanaryCase, attempt: int, salt
 
 
 def _answered(run: Run, engine: EngineRun, case: CanaryCase, body: dict[str, Any], attempt: int) -> CanaryResult:
-    """The result of one request."""
+    """Return the result of one request."""
     profile = engine.profile
     reply, seconds = _posted(run, engine, body)
     nan = canaries.nan_logprob(reply)
@@ -222,7 +222,7 @@ def _answered(run: Run, engine: EngineRun, case: CanaryCase, body: dict[str, Any
 
 
 def _without_words(run: Run, engine: EngineRun, case: CanaryCase, attempt: int) -> CanaryResult:
-    """The same of a case that is answered in numbers, or with what was heard."""
+    """Return the result of one attempt at a case that is answered in numbers, or with a transcript."""
     profile = engine.profile
     reply, seconds = _sent(run, engine, case)
     try:
@@ -242,7 +242,7 @@ def _no_answer(
 
 
 def _sent(run: Run, engine: EngineRun, case: CanaryCase) -> tuple[Reply, float]:
-    """(the engine's reply to texts or to a sound, seconds)."""
+    """Return the engine's reply to texts or to a sound, and the seconds that it took."""
     if case.audio is None:
         return _posted(run, engine, pooling.payload(engine.profile, case))
     run.give_way()
@@ -254,7 +254,7 @@ def _sent(run: Run, engine: EngineRun, case: CanaryCase) -> tuple[Reply, float]:
 
 
 def _posted(run: Run, engine: EngineRun, body: dict[str, Any]) -> tuple[Reply, float]:
-    """(the engine's reply, seconds)."""
+    """Return the engine's reply to a body, and the seconds that it took."""
     run.give_way()
     begun = run.fx.clock.monotonic()
     url = f"{engine.profile.engine.backend_url}{pooling.PATHS.get(engine.profile.engine.task, canaries.PATH)}"

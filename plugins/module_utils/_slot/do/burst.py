@@ -20,9 +20,10 @@ FEWEST = 2
 
 
 def questions(profile: Profile, count: int) -> list[tuple[CanaryCase, bool]]:
-    """The cases that are asked, in turn, as often as there is room, each with whether it is streamed. Pure.
+    """Return the cases to ask, in turn, as often as there is room, each with whether it is streamed. Pure.
 
-    They are as mixed as what clients ask. Left out is what takes long, and what this host would have to have recorded.
+    They are as mixed as the requests of clients. Slow cases are left out, and those that need an answer recorded on
+    this host.
     """
     mixed = [case for case in profile.canary.cases if case.compare != "baseline" and case.long is None and case.prompt]
     if profile.engine.task != "generate" or not mixed or count < FEWEST:
@@ -41,9 +42,9 @@ def _room(run: Run, profile: Profile) -> int:
 
 
 def ask(run: Run, engine: EngineRun) -> list[CanaryResult]:
-    """One result of all answers, or none where nothing was asked. Raises SlotFault when an answer does not come.
+    """Return one result for all answers, or none where nothing was asked; raise SlotFault when an answer does not come.
 
-    The first wrong answer ends it, and so does an engine that is no longer the one that was asked.
+    The first wrong answer ends the burst, and so does an engine that is no longer the one that was asked.
     """
     profile = engine.profile
     cases = questions(profile, _room(run, profile))

@@ -182,7 +182,7 @@ class Driver:
             run.know(seen=machine.taken(run.seen, run.plan))
 
     def _begins_anew(self, step: Step) -> bool:
-        """Did an engine that this run only verified end because a node was lost?
+        """Tell whether an engine that this run only verified ended because a node was lost.
 
         Its unit restarts it when all nodes are back, however long that takes, and starts its verification.
         """
@@ -195,7 +195,7 @@ class Driver:
             return False
 
     def _end_engine(self) -> None:
-        """Ends the engine that lost a node, where it has not ended by itself: nothing else would start it anew."""
+        """End the engine that lost a node, where it still runs: nothing else would start it anew."""
         run = self._run
         try:
             unit = run.unit(run.profile.unit)
@@ -207,7 +207,10 @@ class Driver:
             run.warn(f"{run.profile.unit} lost a node and could not be ended: {fault}")
 
     def _going_down(self) -> bool:
-        """Whoever gives no answer goes down: what this run leaves open is settled in either case."""
+        """Tell whether the host goes down; where nobody answers, it counts as going down.
+
+        This run settles what it leaves open in either case.
+        """
         try:
             return self._fx.units.stopping()
         except (SlotFault, OSError):
@@ -255,7 +258,10 @@ class Driver:
                 run.warn("the journal could not be written to")
 
     def _to_its_end(self, step: Step) -> Plan | None:
-        """Performs it. Being told to end, which comes once, leads back: so it does not break off the way back."""
+        """Perform a step.
+
+        A signal to end comes once, and leads back: it does not break off the way back.
+        """
         try:
             return self._perform(step)
         except ToldToEndFault as fault:
@@ -292,7 +298,7 @@ class Driver:
         return None
 
     def _choose(self) -> bool:
-        """Settles what this run is to do. False: nothing."""
+        """Settle what this run is to do; return False for nothing."""
         run = self._run
         held = quarantine.read(self._fx, run.layout)
         if held is not None and held.reason:
@@ -314,7 +320,7 @@ class Driver:
         return choice.act
 
     def _waits(self, name: str, units: Sequence[UnitState]) -> bool:
-        """Does the unit still wait for the other nodes before it starts its engine?"""
+        """Tell whether the unit still waits for the other nodes before it starts its engine."""
         try:
             profile = load_profile(self._fx, self._run.layout, name)
         except (SlotFault, OSError):
@@ -323,7 +329,7 @@ class Driver:
         return starts and profile.node is not None
 
     def _look_back(self) -> None:
-        """An engine that was served and lost a card since puts the host into quarantine, whoever finds it."""
+        """Put the host into quarantine if an engine that was served has lost a card since."""
         run = self._run
         cause = _lost(self._fx, run)
         if cause is None:
@@ -408,7 +414,7 @@ class Driver:
             settle.show_coming(run, "verifying", "is being verified", loading=False)
 
     def _clear(self, run: Run) -> None:
-        """Stops the slots that use cards of the target, each in a run of its own, while this slot still serves."""
+        """Stop the slots that use cards of the target, each in a run of its own, while this slot still serves."""
         for other in run.plan.clears:
             run.progress.say("hint", phase="clear", text=f"slot {other.slot} drains and stops")
             run.did(clear_action(other))
@@ -431,13 +437,13 @@ class Driver:
             )
 
     def _of_neighbour(self, slot: str, **fields: Any) -> Request:
-        """The request of this run to another slot."""
+        """Return the request of this run to another slot."""
         request = self._run.request
         patience = max(request.lock_timeout_s, NEAR_END_S)
         return Request(slot=slot, lock_timeout_s=patience, who=request.who, make_room=False, **fields)
 
     def _give_back(self) -> None:
-        """Serves again what slots served that this run, or an earlier one, stopped for a switch which then failed.
+        """Serve again in the slots that this run, or an earlier one, stopped for a switch that then failed.
 
         A slot whose cards are in use stays stopped, and so does one about which somebody has decided since.
         """
@@ -524,7 +530,10 @@ class Driver:
         return failure
 
     def _lost_part(self, step: Step) -> str:
-        """The node that an engine over several nodes lost. That is why it ended, whatever its own log says."""
+        """Return the node that an engine over several nodes lost, empty for none.
+
+        That is why the engine ended, whatever its own log says.
+        """
         run = self._run
         run.lost = ""
         if step.phase in STARTING and run.profile.node is not None:
@@ -533,7 +542,10 @@ class Driver:
         return run.lost
 
     def _log(self, phase: Phase) -> tuple[tuple[str, ...], bool]:
-        """(the engine's last words, whether it still runs); nothing outside of the phases that wait for it."""
+        """Return the last lines of the engine's log, and whether it still runs.
+
+        Empty outside of the phases that wait for it.
+        """
         run = self._run
         if run.engine is None or phase not in STARTING:
             return (), False
@@ -598,7 +610,7 @@ class Driver:
 
 
 def _end(lines: Sequence[str], count: int, match: Match | None) -> tuple[str, ...]:
-    """The last lines, with that of the symptom in the place of the first where it stands further up."""
+    """Return the last lines; the line of the symptom replaces the first one where it is not among them."""
     shown = tuple(lines[-count:]) if count else ()
     if match is not None and match.line in lines and match.line not in shown:
         return (match.line, *(shown[1:] if len(shown) == count else shown))
@@ -606,7 +618,7 @@ def _end(lines: Sequence[str], count: int, match: Match | None) -> tuple[str, ..
 
 
 def _told(error: FirstError) -> tuple[str, ...]:
-    """The error as it is shown: the process that failed stands before its first line."""
+    """Return an error for display: the process that failed stands before its first line."""
     first, *more = (line[:LOG_CHARS] for line in error.lines)
     return (f"{error.process}: {first}" if error.process else first, *more)
 
@@ -619,19 +631,19 @@ def _whole_log(engine: EngineRun) -> str:
 
 
 def _stop_id(switch_id: str, slot: str) -> str:
-    """The id of the run that stops another slot for this switch."""
+    """Return the id of the run that stops another slot for this switch."""
     return f"{switch_id}-{slot}"
 
 
 def _back_id(switch_id: str, slot: str) -> str:
-    """The same of the run that serves it again."""
+    """Return the id of the run that serves another slot again."""
     return f"{switch_id}-{slot}-back"
 
 
 def _stopped_by(memory: Memory, switch_id: str, slot: str) -> Attempt | None:
-    """The stop of that slot for this switch, where it is the last word about the slot.
+    """Return the stop of a slot for this switch, if it is the last decision about the slot, else None.
 
-    An interrupted run, and the stop that has settled it, are none.
+    An interrupted run, and the stop that settled it, are no decisions.
     """
     attempts = list(memory.attempts)
     while attempts:

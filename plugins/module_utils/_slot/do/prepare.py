@@ -13,7 +13,7 @@ _SAY_EVERY_S = 3.0
 
 
 def prepare(run: Run) -> None:
-    """Reads the weights of the target, as far as memory allows. The engine that needs them reports errors."""
+    """Read the weights of the target ahead, as far as memory allows; errors are left to the engine that needs them."""
     fx, sizes = run.fx, weight_sizes(run.fx, run.profile)
     total, room = sum(sizes.values()), bytes_of(fx.files.read(MEMINFO), "MemAvailable") - SPARED_BYTES
     if not total:

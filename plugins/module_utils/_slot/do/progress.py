@@ -78,7 +78,7 @@ class Progress:
         return json.dumps(record) + "\n"
 
     def start(self, **fields: Any) -> None:
-        """Begins the file anew; only the holder of the lock may. What is said before is lost."""
+        """Begin the file anew; only the holder of the lock may. Earlier lines are lost."""
         self._begun = True
         try:
             self._fx.files.truncate(self._path, self._line("start", pid=self._pid, **fields))

@@ -58,7 +58,7 @@ class EngineRun:
 
 @dataclass(frozen=True)
 class Load:
-    """How long an engine took from its start until it was healthy."""
+    """The time of an engine from its start until it was healthy."""
 
     key: str
     seconds: float
@@ -152,7 +152,7 @@ class Run:
 
     @property
     def profile(self) -> Profile:
-        """The profile that this direction leads to. Raises SlotFault if there is none."""
+        """The profile that this direction leads to. Raise SlotFault if there is none."""
         profile = self.plan.previous if self.direction is Direction.BACK else self.seen.target
         if profile is None:
             raise SlotFault("this direction leads to no profile")

@@ -38,7 +38,7 @@ def words_of(shape: Shape) -> str:
 
 
 def warm_up(run: Run) -> None:
-    """Warms each engine up, one after the other."""
+    """Warm each engine up, one after the other."""
     wanted = run.profile.warmup
     if wanted is None:
         return
@@ -72,9 +72,9 @@ def _warm(run: Run, engine: EngineRun, wanted: WarmUp) -> None:
 def _send(
     run: Run, engine: EngineRun, shape: Shape, turn: int, known: list[int], left_s: float, limit_s: float
 ) -> None:
-    """Sends the requests of a shape at once. The first that fails ends it, and so does the limit.
+    """Send the requests of a shape at once; the first failure ends it, and so does the limit.
 
-    left_s: what is left of limit_s, the time for all shapes.
+    left_s: the rest of limit_s, the time for all shapes.
     """
     profile = engine.profile
     bodies = [

@@ -41,7 +41,7 @@ Run = Callable[[Layout, Sequence[str]], tuple[int, Mapping[str, Any]]]
 
 
 def receive(channel: socket.socket) -> bytes:
-    """One line. Raises OSError when it does not arrive in time."""
+    """Return one line; raise OSError when it does not arrive in time."""
     channel.settimeout(REQUEST_LIMIT_S)
     data = b""
     while not data.endswith(b"\n") and len(data) < MAX_REQUEST:
@@ -54,9 +54,9 @@ def receive(channel: socket.socket) -> bytes:
 
 
 def perform(request: bytes, fx: Effects, layout: Layout, run: Run) -> dict[str, Any]:
-    """Does what the line asks for. Returns `exit` and `message`, and the `cards` where the line asks for them.
+    """Execute the request, and return `exit` and `message`, with the `cards` where the line asks for them.
 
-    layout: that of the own slot. Raises SlotFault where the file that names the others can't be read.
+    layout: that of the own slot. Raise SlotFault where the file that names the other slots can't be read.
     """
     if request == CARDS:
         code, data = run(layout, ["cards"])
@@ -85,7 +85,7 @@ def _refused(message: str) -> dict[str, Any]:
 
 
 def serve(fx: Effects, layout: Layout, run: Run, descriptor: int = 0) -> bool:
-    """Answers the connection that is standard input. Returns False when no request arrives on it."""
+    """Answer the connection that is standard input; return False when no request arrives on it."""
     with contextlib.ExitStack() as stack:
         try:
             # A copy, which the programs that a switch runs do not inherit.

@@ -52,7 +52,7 @@ PROGRESS_BYTES = 64 * 2**10
 
 
 def new_switch_id(stamp: str) -> str:
-    """An identifier that sorts by time and is unique on a host."""
+    """Return an identifier that sorts by time and is unique on a host."""
     return f"{stamp.replace('-', '').replace(':', '')}-{secrets.token_hex(3)}"
 
 
@@ -98,7 +98,7 @@ def _after(request: Request, layout: Layout, seen: Seen, plan: Plan) -> str:
 
 
 def switch(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
-    """Runs the switch and returns the module's result, with `failed` where it did not do what was asked.
+    """Run the switch and return the module's result, with `failed` where it did not reach what was asked.
 
     In mode RECOVER or BOOT the slot chooses, under its lock, what it should serve. Of several engines it settles one
     after the other, each in a run of its own, and the result is that of the first that failed, or of the last.
@@ -120,7 +120,7 @@ def switch(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
 
 
 def _told(fx: Effects, layout: Layout, outcome: Outcome) -> dict[str, Any]:
-    """The result of a run."""
+    """Return the result of a run, with the difference that it made."""
     result = _result(layout, outcome.request, outcome)
     if outcome.changed:
         try:
@@ -143,10 +143,10 @@ def _told(fx: Effects, layout: Layout, outcome: Outcome) -> dict[str, Any]:
 
 
 def isolate(fx: Effects, layout: Layout, who: str, reason: str, *, check: bool = False) -> dict[str, Any]:
-    """Puts the host into quarantine and closes its frontdoor, until a person clears it. The engine keeps running.
+    """Put the host into quarantine and close its frontdoor, until a person clears it; the engine keeps running.
 
-    It waits for a switch that is about to end. Raises SlotFault where nobody can be kept out, also where the frontdoor
-    does not say that it is closed.
+    It waits for a switch that is about to end. Raise SlotFault where nobody can be kept out, also where the frontdoor
+    does not confirm that it is closed.
     """
     note = f"pid {os.getpid()} ({who}) since {stamp(fx.clock.now())}: setting the quarantine"
     with ExitStack() as locks:
@@ -179,7 +179,7 @@ def isolate(fx: Effects, layout: Layout, who: str, reason: str, *, check: bool =
 
 
 def release(fx: Effects, layout: Layout, who: str, why: str, *, check: bool = False) -> dict[str, Any]:
-    """Ends the quarantine. The frontdoor stays as it is: a verification opens it."""
+    """End the quarantine. The frontdoor stays as it is: a verification opens it."""
     held = quarantine.read(fx, layout)
     if held is not None and not check:
         quarantine.clear(fx, layout, who, why)
@@ -198,7 +198,7 @@ def release(fx: Effects, layout: Layout, who: str, why: str, *, check: bool = Fa
 
 
 def maintain(fx: Effects, layout: Layout, who: str, reason: str | None, *, check: bool = False) -> dict[str, Any]:
-    """Begins the maintenance of the host, or ends it if there is no reason."""
+    """Begin the maintenance of the host, or end it if there is no reason."""
     held = maintenance.read(fx, layout)
     wanted = None if reason is None else maintenance.begun(fx, held, who, reason)
     if wanted != held and not check:
@@ -248,7 +248,7 @@ def _result(layout: Layout, request: Request, outcome: Outcome) -> dict[str, Any
 
 
 def _verified_by(memory: Memory, profile: str | None, fingerprint: str | None) -> list[dict[str, Any]]:
-    """The canary cases by which this very thing was verified last, as the journal remembers them."""
+    """Return the canary cases that verified this profile with this fingerprint last, as the journal remembers them."""
     known = memory.verified
     if known is None or (known.profile, known.fingerprint) != (profile, fingerprint):
         return []
@@ -256,7 +256,7 @@ def _verified_by(memory: Memory, profile: str | None, fingerprint: str | None) -
 
 
 def message(layout: Layout, outcome: Outcome) -> str:
-    """One paragraph: what was wanted, what failed with both sides, where the slot is now."""
+    """Return one paragraph: what was wanted, what failed with both sides, where the slot is now."""
     request = outcome.request
     slot, name = f"slot {layout.slot}", outcome.profile_name
     proof = "verified" if outcome.verified else "not verified"
@@ -291,7 +291,7 @@ def message(layout: Layout, outcome: Outcome) -> str:
 
 
 def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
-    """Predicts what `switch` would do now. Touches nothing."""
+    """Predict what `switch` would do now, and change nothing."""
     seen, plan, failure, warnings, *_more = predict(fx, layout, request)
     changed = failure is None and plan.kind is not Kind.NOTHING
     state = seen.state
@@ -342,7 +342,7 @@ def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
 
 
 def standing(fx: Effects, layout: Layout) -> str | None:
-    """The profile that the slot serves, or was the last to be verified in it."""
+    """Return the profile that the slot serves, or that was the last to be verified in it."""
     return _standing(fx, layout, slot_units(fx, layout)[0])
 
 
@@ -355,7 +355,7 @@ def _standing(fx: Effects, layout: Layout, units: Sequence[UnitState]) -> str | 
 
 
 def occupied(fx: Effects, layout: Layout) -> dict[str, Any]:
-    """The profile that stands in the slot, and with it those that run or start at boot, each with its stack."""
+    """Return the profile that stands in the slot and all that run or start at boot, each with its stack."""
     units = fx.units.survey(layout.unit_prefix, ())
     name = _standing(fx, layout, units)
     used = [layout.profile_of(unit.name) for unit in units if unit.running or unit.enabled]
@@ -372,8 +372,7 @@ def _stack_of(fx: Effects, layout: Layout, name: str) -> dict[str, Any]:
 
 
 def taken(fx: Effects, layout: Layout, profile: str) -> str:
-    """Return which slots use cards that the profile needs, in words; empty where none does, or it is not rendered
-    yet."""
+    """Return the slots that use cards of the profile, in words; empty for none, or before it is rendered."""
     try:
         found = neighbours(fx, layout, load_wanted(fx, layout, profile)) if other_slots(fx, layout) else ()
     except SlotFault:
@@ -382,7 +381,7 @@ def taken(fx: Effects, layout: Layout, profile: str) -> str:
 
 
 def nothing(layout: Layout, why: str = "no profile was named") -> dict[str, Any]:
-    """The result where nothing was ever served, and nothing is to be."""
+    """Return the result for a slot where nothing was ever served, and nothing is to be."""
     return {
         "changed": False,
         "failed": False,
@@ -471,13 +470,16 @@ def node_report(fx: Effects, layout: Layout) -> dict[str, Any] | None:
 
 
 def at_work(fx: Effects, layout: Layout) -> str | None:
-    """The note of who holds the slot's lock, or None. That of a killed holder names a process that is gone."""
+    """Return the note of the holder of the slot's lock, or None.
+
+    The note of a killed holder names a process that is gone.
+    """
     note = (fx.files.read(layout.lock_file) or "").strip()
     return note if fx.processes.cmdline(_pid(note)) else None
 
 
 def switches(fx: Effects, layout: Layout) -> bool:
-    """Is a switch at work that somebody asked for, and that can go back?"""
+    """Tell whether a switch runs that somebody asked for, and that can go back."""
     note = at_work(fx, layout)
     return note is not None and not note.endswith((SETTLING, RENDERING))
 
@@ -506,7 +508,7 @@ def _drift(
 def _replicas(
     fx: Effects, layout: Layout, name: str, units: Sequence[UnitState], state: SlotState | None
 ) -> list[dict[str, Any]]:
-    """Each engine of a profile that has several."""
+    """Return a row for each engine of a profile that has several."""
     try:
         profile = load_profile(fx, layout, name)
     except SlotFault:
@@ -557,7 +559,7 @@ def _load(fx: Effects, layout: Layout) -> dict[str, int] | None:
 
 
 def cards(fx: Effects) -> list[dict[str, Any]]:
-    """The cards in the order of masks, with model, address, memory and power cap as far as their driver tells them."""
+    """Return the cards in the order of masks, with model, address, memory and power cap where their driver has them."""
     nodes = fx.processes.render_nodes()
     told = {card.node: card for card in fx.processes.card_memory(nodes)}
     return [

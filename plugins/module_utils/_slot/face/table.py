@@ -16,7 +16,7 @@ _AT_WORK = ("switching", "verifying")
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table: every column as wide as its widest cell, the last one as it is."""
+    """Return the lines of a table: every column as wide as its widest cell, the last one as it is."""
     widths = [max(len(row[index]) for row in (head, *rows)) for index in range(len(head) - 1)]
 
     def line(row: Sequence[str]) -> str:
@@ -49,13 +49,13 @@ def profiles(info: Mapping[str, Any]) -> list[str]:
 
 
 def pending(info: Mapping[str, Any]) -> list[str]:
-    """One line for each profile in use that was rendered anew."""
+    """Return one line for each profile in use that was rendered anew."""
     names = [item["name"] for item in info.get("profiles") or () if item.get("pending")]
     return [f"pending: a new rendering of {name} waits for the switch that starts it" for name in names]
 
 
 def works(info: Mapping[str, Any]) -> list[str]:
-    """One line for each benchmark, soak and the like that runs."""
+    """Return one line for each benchmark, soak and the like that runs."""
     lines = []
     for work in info.get("works") or ():
         whose = f" of {work['profile']} since {work['began_at']}" if work["profile"] else ""
@@ -74,7 +74,7 @@ def promoted(info: Mapping[str, Any]) -> list[str]:
 
 
 def accepted(info: Mapping[str, Any]) -> list[str]:
-    """One line for each rule of its stack that the profile in the slot breaks on purpose."""
+    """Return one line for each rule of its stack that the profile in the slot breaks on purpose."""
     ours = [item for item in info.get("profiles") or () if item["name"] == info.get("profile")]
     rules = [rule for item in ours for rule in item.get("accepted_rules") or ()]
     return [f"breaks a rule of its stack on purpose: {rule}" for rule in rules]
@@ -137,7 +137,7 @@ def _quarantine(info: Mapping[str, Any]) -> list[str]:
 
 
 def asked(cases: Sequence[Mapping[str, Any]]) -> str:
-    """The canary cases that were passed, and how often each was asked."""
+    """Return the canary cases that were passed, and how often each was asked."""
     named = [f"{case['name']} {case['repeats']}x" if case.get("repeats") else str(case["name"]) for case in cases]
     return ", ".join(named) or "its gate"
 
@@ -203,7 +203,7 @@ def _next(info: Mapping[str, Any]) -> str:
 
 
 def led_by(info: Mapping[str, Any]) -> str | None:
-    """The node that leads the engine of which a part runs in the slot; None where that is none."""
+    """Return the node that leads the engine of which a part runs in the slot, else None."""
     told = info.get("node") or {}
     part = (told.get("own") or {}).get("part") or {}
     runs = part.get("state") == RUNS and part.get("profile") == info.get("profile")
@@ -211,7 +211,7 @@ def led_by(info: Mapping[str, Any]) -> str | None:
 
 
 def group(info: Mapping[str, Any]) -> list[str]:
-    """One line for this node, and one for each that it hears of; none where the host is in no group."""
+    """Return one line for this node, and one for each that it hears of; none where the host is in no group."""
     told = info.get("node")
     if told is None:
         return []
@@ -234,7 +234,7 @@ def group(info: Mapping[str, Any]) -> list[str]:
 
 
 def replicas(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line for each engine of a profile that has several, after how many of them are served."""
+    """Return how many engines of a profile are served, and one line for each."""
     served = sum(bool(row["open"]) for row in rows)
     lines = [f"{'' if served == len(rows) else 'DEGRADED: '}{served} of {len(rows)} replicas are served"]
     for row in rows:
@@ -264,7 +264,7 @@ def last(
 
 
 def history(switches: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]] = ()) -> list[str]:
-    """One line per switch and per record."""
+    """Return one line per switch and per record."""
     if not switches and not records:
         return ["no switch is in the journal"]
     rows = []
@@ -286,7 +286,7 @@ def _tenths(seconds: float | None) -> str:
 
 
 def completion(words: Mapping[str, Sequence[str]], profiles_dir: str) -> list[str]:
-    """A script for bash: the command's words, their options, and the names of profiles where one is wanted."""
+    """Return a script for bash: the command's words, their options, and the names of profiles where one is wanted."""
     cases = [f"    {name}) options='{' '.join(options)}' ;;" for name, options in words.items()]
     return [
         "_b70ctl() {",
@@ -309,7 +309,7 @@ def completion(words: Mapping[str, Sequence[str]], profiles_dir: str) -> list[st
 
 
 def result(data: Mapping[str, Any]) -> list[str]:
-    """The end of a switch: its one sentence, then what a failure left behind."""
+    """Return the end of a switch: its one sentence, then what a failure left behind."""
     lines = [str(data["msg"]), *(f"note: {text}" for text in data["warnings"])]
     if data["recorded"]:
         lines.append(f"recorded as baseline: {', '.join(data['recorded'])}")

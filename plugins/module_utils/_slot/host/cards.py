@@ -34,7 +34,7 @@ _UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20}
 
 
 def memory_of_regions(answer: bytes) -> tuple[int | None, int] | None:
-    """(bytes in use, bytes in all) of the card's own memory, from the driver's answer; None when it has none.
+    """Return the bytes in use and in all of the card's own memory, from the driver's answer; None when it has none.
 
     The bytes in use are None where the driver does not tell them.
     """
@@ -49,9 +49,9 @@ def memory_of_regions(answer: bytes) -> tuple[int | None, int] | None:
 
 
 def resident_bytes(texts: Iterable[str]) -> int:
-    """Bytes of card memory that the open files of one process hold, from the texts of their fdinfo.
+    """Return the bytes of card memory that the open files of one process hold, from the texts of their fdinfo.
 
-    Several files of one client tell the same figure, so each client counts once.
+    Several files of one client have the same figure, so each client counts once.
     """
     clients: dict[str, int] = {}
     for number, text in enumerate(texts):
@@ -78,7 +78,7 @@ def pci_address(node: str) -> str:
 
 
 def write_driver(what: str, address: str) -> None:
-    """Has the driver let go of a card ("unbind") or take it ("bind"); the kernel answers when that is done."""
+    """Have the driver let go of a card ("unbind") or take it ("bind"); the kernel answers when that is done."""
     path = f"/sys/bus/pci/drivers/{_DRIVER}/{what}"
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
@@ -98,7 +98,7 @@ def _driver(node: str) -> str:
 
 
 def _ask(node: str) -> bytes:
-    """The driver's answer to its memory query, empty where it gives none."""
+    """Return the driver's answer to its memory query, empty where it gives none."""
     try:
         handle = os.open(node, os.O_RDWR | os.O_CLOEXEC)
     except OSError:

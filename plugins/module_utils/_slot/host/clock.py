@@ -30,7 +30,7 @@ class SystemClock:
         return datetime.now(UTC)
 
     def sleep(self, seconds: float) -> None:
-        """Sleeps. Raises ToldToEndFault, once, when the process was told to end: every wait comes by here."""
+        """Sleep; raise ToldToEndFault, once, when the process was told to end. Every wait passes here."""
         if self._told_by:
             by, self._told_by = self._told_by, ""
             raise ToldToEndFault(by)
@@ -52,7 +52,7 @@ class SystemClock:
     def heed_signals(
         self, told: Callable[[], object] = lambda: None, happened: Callable[[], object] = lambda: None
     ) -> None:
-        """SIGTERM and SIGINT end the current wait, also that for an answer, and lead back. told: is called then.
+        """Let SIGTERM and SIGINT end the current wait, also that for an answer, and lead back; `told` is called then.
 
         A closed terminal or a lost connection changes nothing. happened: is called at SIGHUP.
         """

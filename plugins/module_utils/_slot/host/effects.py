@@ -16,7 +16,7 @@ from .systemd import Systemd
 
 
 def host_effects(clock: SystemClock) -> Effects:
-    """Effects that act on this host."""
+    """Return the effects that act on this host."""
     return Effects(
         clock=clock,
         units=Systemd(),

@@ -23,7 +23,10 @@ _FILE_MODE, _DIRECTORY_MODE = 0o644, 0o755  # whatever the caller's umask
 
 @contextmanager
 def regular(path: PurePosixPath, flags: int) -> Iterator[int]:
-    """The open file. Raises OSError where something else has its place; a FIFO or a device there holds up nobody."""
+    """Yield the open file; raise OSError where something else has its place.
+
+    A FIFO or a device there holds up nobody.
+    """
     handle = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, _FILE_MODE)
     try:
         found = os.fstat(handle)
@@ -37,7 +40,7 @@ def regular(path: PurePosixPath, flags: int) -> Iterator[int]:
 
 
 def foreign(path: PurePosixPath) -> bytes:
-    """Return what a file has that another user may have written. Raises OSError where a link or a pipe has its place,
+    """Return what a file has that another user may have written. Raise OSError where a link or a pipe has its place,
     and where it is too large."""
     with regular(path, os.O_RDONLY | os.O_NOFOLLOW) as handle, open(handle, "rb", closefd=False) as file:
         content = file.read(_READ_LIMIT + 1)
@@ -47,7 +50,7 @@ def foreign(path: PurePosixPath) -> bytes:
 
 
 def make_directory(path: PurePosixPath) -> None:
-    """Makes the directory and those above it that are not there, for everybody to look into."""
+    """Make the directory and its missing parents, readable for everybody."""
     missing = [one for one in (path, *path.parents) if not os.path.lexists(one)]
     for one in reversed(missing):
         try:
@@ -58,7 +61,7 @@ def make_directory(path: PurePosixPath) -> None:
 
 
 def _aside(path: PurePosixPath) -> None:
-    """Makes room where a directory has the place of a file."""
+    """Move a directory aside that has the place of a file."""
     if os.path.isdir(path) and not os.path.islink(path):
         os.rename(path, path.with_name(f"{path.name}.aside"))
 
@@ -72,7 +75,7 @@ def _sync_directory(path: str) -> None:
 
 
 def _nearest(path: PurePosixPath) -> str:
-    """The path, or its nearest parent that exists."""
+    """Return the path, or its nearest parent that exists."""
     current = path
     while not os.path.exists(current) and current != current.parent:
         current = current.parent

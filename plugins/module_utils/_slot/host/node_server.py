@@ -33,7 +33,7 @@ class NodeServer:
                 self.wfile.write(body)
 
             def log_message(self, *_words: object) -> None:
-                """Nothing: each node asks every second."""
+                """Log nothing: each node asks every second."""
 
         class Server(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in address else socket.AF_INET

@@ -37,9 +37,9 @@ def _words(path: str) -> tuple[str, ...]:
 
 
 def unit_of(cgroup: str) -> str:
-    """The systemd service or scope in the text of /proc/PID/cgroup, or empty.
+    """Return the systemd service or scope in the text of /proc/PID/cgroup, or an empty text.
 
-    That of a user's own systemd, or of a container, is named with whose it is: it is no unit of this host's systemd.
+    A unit of a user's own systemd, or of a container, is named with its owner: it is no unit of this host's systemd.
     """
     for line in cgroup.splitlines():
         units = [part for part in line.rsplit(":", 1)[-1].split("/") if part.endswith((".service", ".scope"))]
@@ -50,7 +50,7 @@ def unit_of(cgroup: str) -> str:
 
 
 def listeners(table: str, port: int) -> set[str]:
-    """Socket inodes that listen on the port, from the text of /proc/net/tcp or tcp6."""
+    """Return the inodes of the sockets that listen on the port, from the text of /proc/net/tcp or tcp6."""
     inodes = set()
     for line in table.splitlines()[1:]:
         fields = line.split()
@@ -129,7 +129,7 @@ def _address(node: str) -> tuple[int, str, str]:
 
 
 def is_first(status: str) -> bool:
-    """Is it the first process of a container, by the text of its /proc/PID/status?"""
+    """Tell whether a process is the first of a container, by the text of its /proc/PID/status."""
     for line in status.splitlines():
         name, _colon, numbers = line.partition(":")
         if name == "NSpid":
@@ -138,7 +138,7 @@ def is_first(status: str) -> bool:
 
 
 def _ipv4() -> list[tuple[str, str]]:
-    """Each IPv4 address of this host, with its network device; that of an alias is the device itself."""
+    """Return each IPv4 address of this host, with its network device; that of an alias is the device itself."""
     size, room = 40, 40 * 512  # struct ifreq: a name in 16 bytes, then an address in 24
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         buffer = array.array("B", bytes(room))

@@ -49,7 +49,10 @@ def _run(argv: Sequence[str], limit_s: float = _COMMAND_LIMIT_S) -> subprocess.C
 
 
 def _done(argv: Sequence[str], limit_s: float) -> subprocess.CompletedProcess[bytes]:
-    """Bytes: Python's reading of text would make a line's end of every carriage return."""
+    """Run a command and return its output in bytes.
+
+    Python's reading of text would turn carriage returns into line ends.
+    """
     try:
         return subprocess.run(
             list(argv),
@@ -67,7 +70,7 @@ def _done(argv: Sequence[str], limit_s: float) -> subprocess.CompletedProcess[by
 
 
 def _asked(argv: Sequence[str], *, may_be_empty: bool = False) -> str:
-    """As `_checked`, for what changes nothing: a manager that reloads itself may miss one question in a long wait."""
+    """Run a command that changes nothing, and try again: a manager that reloads itself may miss one question."""
     for _attempt in range(_TRIES - 1):
         try:
             return _checked(argv, may_be_empty=may_be_empty)
@@ -77,7 +80,10 @@ def _asked(argv: Sequence[str], *, may_be_empty: bool = False) -> str:
 
 
 def _checked(argv: Sequence[str], *, may_be_empty: bool = False) -> str:
-    """may_be_empty: a failure without a word on either stream only says that nothing matched."""
+    """Run a command and return its output; raise HostFault where it fails.
+
+    may_be_empty: a failure without a word on either stream only means that nothing matched.
+    """
     done = _run(argv)
     if may_be_empty and not (done.stdout.strip() or done.stderr.strip()):
         return ""
@@ -88,8 +94,10 @@ def _checked(argv: Sequence[str], *, may_be_empty: bool = False) -> str:
 
 
 def _journal(lines: int, *options: str) -> bytes:
-    """Last lines of the journal, several times as many as are wanted; none where it can't be read in time: that must
-    not fail what goes well."""
+    """Return the last lines of the journal, several times as many as wanted.
+
+    None where it can't be read in time: that must not fail what goes well.
+    """
     asked = f"--lines={lines * _LOOKS}"
     try:
         return _done(["journalctl", "--no-pager", "--quiet", asked, *options], _LOG_LIMIT_S).stdout
@@ -98,17 +106,19 @@ def _journal(lines: int, *options: str) -> bytes:
 
 
 def telling(text: str) -> tuple[str, ...]:
-    """The lines of a log, without the ones that only say that somebody looked at the engine, each shortened: an engine
-    may flood its log, and write lines without an end."""
+    """Return the shortened lines of a log, without those that only report a request to look at the engine.
+
+    An engine may flood its log, and write lines without an end.
+    """
     kept = [last_part(line)[:_LINE_CHARS] for line in text.split("\n")]
     return tuple(line for line in kept if line and not _LOOKED.search(line))
 
 
 def whole_lines(exported: bytes) -> str:
-    """The messages in journalctl's export format, as the lines that their writers wrote.
+    """Return the messages in journalctl's export format, as the lines that their writers wrote.
 
     The journal begins a new line after a NUL, after many bytes, and where another process writes in the middle of one.
-    What follows belongs to the line before: whoever may choose it must not begin a line of the log with it. A core
+    The rest belongs to the line before: a client that may choose it must not begin a line of the log with it. A core
     dump counts if its process has written one of the other lines: it names its unit, and not which start of it.
     """
     lines: list[list[str]] = []
@@ -129,7 +139,7 @@ def whole_lines(exported: bytes) -> str:
 
 
 def _entries(exported: bytes) -> Iterator[dict[str, str]]:
-    """Records of the export format: NAME=value, or NAME and a counted value where that is no plain text."""
+    """Yield the records of the export format: NAME=value, or NAME and a counted value where that is no plain text."""
     entry: dict[str, str] = {}
     at = 0
     while at < len(exported):
@@ -155,7 +165,7 @@ def _number(text: str) -> int:
 
 
 def parse_show(text: str) -> tuple[UnitState, ...]:
-    """Records from the output of `systemctl show --timestamp=unix`, in its order."""
+    """Return the records in the output of `systemctl show --timestamp=unix`, in its order."""
     units = []
     for block in text.strip().split("\n\n"):
         values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
@@ -186,7 +196,7 @@ def parse_show(text: str) -> tuple[UnitState, ...]:
 
 
 def seconds_of(span: str) -> float:
-    """Seconds of a time span as systemd writes it, such as "1min 30s"; 0 of one without an end, or unreadable."""
+    """Return the seconds of a time span as systemd writes it, such as "1min 30s"; 0 of an endless or unreadable one."""
     words = [_SPAN.fullmatch(word) for word in span.split()]
     return sum(float(word[1]) * _SPAN_UNITS[word[2]] for word in words if word) if all(words) else 0.0
 
@@ -203,7 +213,7 @@ def _show(names: Sequence[str]) -> dict[str, UnitState]:
 
 
 def _installed(prefix: str) -> dict[str, str]:
-    """The file states of the service units that begin with prefix, read from the disk.
+    """Return the file states of the service units that begin with prefix, read from the disk.
 
     `systemctl list-unit-files` goes through all links of the host for each of them, and `systemctl show` has the
     manager load each of them with all that it conflicts with: seconds on a host that has a hundred profiles.

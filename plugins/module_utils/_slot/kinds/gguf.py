@@ -75,7 +75,7 @@ def pattern(name: str) -> str:
 def head(file: BinaryIO) -> dict[str, Any]:
     """Return the keys of a file's head and their values; lists of more than 1024 entries are left out.
 
-    Raises GgufError with what is wrong.
+    Raise GgufError with what is wrong.
     """
     return _head(file)[0]
 
@@ -97,7 +97,10 @@ def head_and_size(file: BinaryIO) -> tuple[dict[str, Any], int]:
 
 
 def _head(file: BinaryIO) -> tuple[dict[str, Any], int]:
-    """The keys of a file's head, and the number of its tensors; the file then stands at the first of them."""
+    """Return the keys of a file's head, and the number of its tensors.
+
+    The file then stands at the first of them.
+    """
     if _read(file, 4) != _MAGIC:
         raise GgufError("it does not begin with GGUF")
     version = _number(file, "I")

@@ -19,10 +19,10 @@ _OTHER = Kind()
 
 
 def kind_of_engine(engine: Mapping[str, Any]) -> Kind:
-    """The kind of a profile's engine section, which need not name one."""
+    """Return the kind of a profile's engine section, which need not name one."""
     return kind_of(str(engine.get("kind") or DEFAULT.name))
 
 
 def kind_of(name: str) -> Kind:
-    """The kind of this name; for another version's kind what every engine has."""
+    """Return the kind of this name; for another version's kind one with what every engine has."""
     return KINDS.get(name, _OTHER)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long clients will wait for a profile that was never started so: as long as for one of like size."""
+"""The wait of clients for a profile that was never started so: as long as for one of like size."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def wait_s(fx: Effects, layout: Layout, load_times: LoadTimes, key: str) -> floa
 
 
 def like_s(load_times: LoadTimes, key: str, sizes: Mapping[str, float]) -> float | None:
-    """The same for the profiles that come nearest in size; starts without a compile cache are a kind of their own.
+    """Return how long a start will take, from the profiles nearest in size; None without any. Pure.
 
-    sizes: by profile, in any unit, 0 where it is not known. Pure.
+    Starts without a compile cache are compared among themselves. sizes: by profile, in any unit, 0 where unknown.
     """
     name, cold = parts_of(key)
     near: dict[str, float] = {}
@@ -49,7 +49,7 @@ def like_s(load_times: LoadTimes, key: str, sizes: Mapping[str, float]) -> float
 
 
 def size_of(fx: Effects, layout: Layout, name: str) -> float:
-    """The size of a profile's weights in GB: what lies on the host, or else what the profile says; 0 for unknown."""
+    """Return the size of a profile's weights in GB: that of the files, else the profile's own figure; 0 if unknown."""
     try:
         model: Any = json.loads(fx.files.read(layout.profile_json(name)) or "{}").get("model") or {}
         path = PurePosixPath(model.get("path") or "/nowhere")

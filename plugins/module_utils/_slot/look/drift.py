@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How what runs, and what systemd would start, differ from what is rendered now. Reads only."""
+"""The differences between the rendering and what runs, or what systemd would start. Reads only."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from .strangers import named, on_port
 
 
 def drift_of(fx: Effects, layout: Layout, name: str, unit: UnitState, state: SlotState | None) -> Mapping[str, str]:
-    """The differences by what differs: rendering (its fingerprint), process, unit_file, directives, port. Empty without
-    any.
+    """Return the differences by their subject: rendering (its fingerprint), process, unit_file, directives, port.
+
+    Empty without any. state: the state file where it is that of the running process.
 
     state: the state file where it is that of the running process.
     """
@@ -38,7 +39,7 @@ def drift_of(fx: Effects, layout: Layout, name: str, unit: UnitState, state: Slo
 
 
 def _single(profile: Profile, unit: UnitState) -> Profile:
-    """The profile as the one engine of this unit. Raises SlotFault where it has no such one."""
+    """Return the profile as the one engine of this unit; raise SlotFault where it has no such engine."""
     found = next((single for single in profile.on([unit.name]).singles if single.unit == unit.name), None)
     if found is None:
         raise SlotFault(f"{unit.name} runs, rendered are {', '.join(profile.units)}")

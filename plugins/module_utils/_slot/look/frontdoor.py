@@ -51,11 +51,12 @@ class FrontdoorLink:
         return {}
 
     def publish(self, fields: Mapping[str, Any]) -> bool:
-        """Writes the next state and waits for it. False: no frontdoor is there. Raises SlotFault after ACK_LIMIT_S.
+        """Write the next state and wait until the frontdoor has it; False where there is none.
 
-        It is written before anything is waited for: whoever is told to end meanwhile has said what holds. Only where
-        no state is left to count on from, the frontdoor is asked first. A state without a profile keeps the names of
-        the one before, so that clients are told that its model is not served, and get no other one.
+        Raise SlotFault after ACK_LIMIT_S. The state is written before the wait, so it is out even if the process is
+        told to end meanwhile. Only where no state is left to count on from, the frontdoor is asked first. A state
+        without a profile keeps the names of the one before, so that clients learn that its model is not served, and get
+        no other one.
         """
         before = self.current()
         fields = {**fields, "names": None if fields.get("profile") or before is None else before.known_as}
@@ -93,14 +94,14 @@ class FrontdoorLink:
             self._shut_s, self._shut_since = self.turned_away_s, None
 
     def _next(self, fields: Mapping[str, Any], known: int) -> None:
-        """Writes the state that follows on the last known one."""
+        """Write the state that follows the last known one."""
         self._sequence = max(self._sequence, known) + 1
         moment = stamp(self._fx.clock.now())
         state = SlotState(slot=self._layout.slot, sequence=self._sequence, updated_at=moment, **dict(fields))
         self._write(state.to_json())
 
     def _write(self, text: str) -> None:
-        """Replaces the state file, also where /run has become full: some room for that is kept."""
+        """Replace the state file, also where /run has become full: some room for that is kept."""
         files, spare = self._fx.files, self._layout.spare_file
         for directory in (self._layout.run_dir, self._layout.slot_run_dir):
             if files.hidden(directory):
@@ -117,8 +118,10 @@ class FrontdoorLink:
                 files.write(spare, "." * SPARE_BYTES)
 
     def drain(self, limit_s: float, places: Collection[int] = ()) -> int | None:
-        """Waits until no generation runs, or none on the replicas at these places. Returns how many still run at the
-        limit; None when nobody answers."""
+        """Wait until no generation runs, or none on the replicas at these places.
+
+        Return how many still run at the limit; None when nobody answers.
+        """
         active: int | None = None
         for _waited in poll(self._fx.clock, limit_s, _DRAIN_INTERVAL_S):
             seen = self.status()

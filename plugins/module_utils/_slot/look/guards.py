@@ -34,7 +34,7 @@ _PARTIAL = (".incomplete", ".part", ".partial", ".aria2", ".tmp", ".lock")
 
 
 def check_quarantine(request: Request, seen: Seen, plan: Plan) -> None:
-    """While the host is in quarantine, only what was verified before may be verified again or come back by itself."""
+    """Check that in quarantine only a verified profile is verified again or comes back by itself."""
     if seen.quarantine is None or request.mode is not Mode.SWITCH:
         return
     if seen.quarantine.reason:
@@ -47,7 +47,7 @@ def check_quarantine(request: Request, seen: Seen, plan: Plan) -> None:
 
 
 def check_status(request: Request, profile: Profile, refused: Sequence[str]) -> str | None:
-    """A warning, or None. Raises SlotFault for a refused status unless the caller accepts it by name."""
+    """Return a warning or None; raise SlotFault for a refused status that the caller does not accept by name."""
     if profile.status in refused and profile.status not in request.accept_status:
         reason = profile.status_reason or "no reason recorded"
         raise SlotFault(
@@ -64,7 +64,7 @@ def _install(profile: Profile) -> str:
 
 
 def check_weights(fx: Effects, profile: Profile) -> None:
-    """The directories of the model, and of those beside it, are there and hold what the engine will ask for."""
+    """Check that the directories of the model, and of those beside it, hold the files that the engine needs."""
     if kind_of(profile.engine.kind).remote:
         return
     for path in (profile.model.path, *profile.model.companions):
@@ -87,7 +87,7 @@ def _check_weights(fx: Effects, profile: Profile, path: PurePosixPath) -> None:
 
 
 def check_record(fx: Effects, profile: Profile) -> None:
-    """The files of the model are those that the profile was rendered for. Files without a record may be any."""
+    """Check that the files of the model are those of the rendered profile; files without a record may be any."""
     got = node_link.weights_of(fx, profile)
     if profile.model.record and got and got != profile.model.record:
         raise SlotFault(
@@ -99,7 +99,7 @@ def check_record(fx: Effects, profile: Profile) -> None:
 
 
 def check_stack(fx: Effects, profile: Profile) -> None:
-    """The stack is installed, is the one that was rendered, and its executable can be run."""
+    """Check that the stack is installed and is the rendered one, and that its executable can be run."""
     program = PurePosixPath(PODMAN if profile.stack.image else profile.engine.argv[0])
     recorded: Any = {}
     if profile.stack.dir:
@@ -125,14 +125,14 @@ def check_stack(fx: Effects, profile: Profile) -> None:
 
 
 def check_mounts(fx: Effects, profile: Profile) -> None:
-    """The files that the engine's container is given are there."""
+    """Check that the host has the files that the engine's container mounts."""
     for path in map(PurePosixPath, profile.engine.mounts):
         if fx.files.size(path) is None and not fx.files.names(path):
             raise SlotFault(f"{path}, which engine.mounts of {profile.name} names, is not on this host")
 
 
 def check_runtime(fx: Effects, profile: Profile) -> None:
-    """The host's compute runtime is none that is known to fail with the profile. An unknown one is not judged."""
+    """Check that the host's compute runtime is not known to fail with the profile; an unknown one is not judged."""
     version = runtime(text_of(fx, PurePosixPath(DPKG_STATUS)))
     if not version:
         return
@@ -168,7 +168,7 @@ def unproven_peers(fx: Effects, layout: Layout, profile: Profile) -> str:
 
 
 def _check_image(fx: Effects, profile: Profile, recorded: Mapping[str, Any]) -> None:
-    """The image is in the host's storage, and is the one that was verified: nothing is pulled by a start."""
+    """Check that the host's storage has the verified image: a start pulls nothing."""
     got, image = fx.images.id_of(profile.stack.image), recorded.get("image")
     wanted = image.get("id") if isinstance(image, Mapping) else None
     if not got:
@@ -183,7 +183,7 @@ def _check_image(fx: Effects, profile: Profile, recorded: Mapping[str, Any]) -> 
 
 
 def check_credentials(fx: Effects, profile: Profile) -> None:
-    """The files that a remote engine is asked with are there."""
+    """Check that the files with credentials of a remote engine are there."""
     remote = profile.engine.remote or {}
     for key, what in (("api_key_file", "API key"), ("ca_file", "certificates")):
         path = remote.get(key)
@@ -243,7 +243,7 @@ def _check_room(fx: Effects, needs: Sequence[tuple[PurePosixPath, int]]) -> None
 
 
 def check_port(fx: Effects, profile: Profile, ours: Sequence[str]) -> None:
-    """The port of each engine is free, or held by a unit which the switch will stop."""
+    """Check that the port of each engine is free, or held by a unit that the switch will stop."""
     for single in profile.singles:
         for holder in fx.processes.port_holders(single.engine.port):
             if holder.unit not in ours:
@@ -284,20 +284,23 @@ def check_cards(fx: Effects, layout: Layout, profile: Profile) -> None:
 
 
 def model_of(fx: Effects, node: str) -> str:
-    """The model of a card; empty where the kernel does not tell."""
+    """Return the model of a card; empty where the kernel does not tell."""
     device = fx.files.read(PurePosixPath("/sys/class/drm", PurePosixPath(node).name, "device/device"))
     return power.MODELS.get((device or "").strip().lower(), "")
 
 
 def power_of(fx: Effects, node: str, name: str = power.CAP) -> int | None:
-    """Microwatts in a file of the card's sensors, None where there is no such number."""
+    """Return the microwatts in a file of the card's sensors, None where there is no such number."""
     sensors = PurePosixPath("/sys/class/drm", PurePosixPath(node).name, "device/hwmon")
     found = (power.number(fx.files.read(sensors / folder / name)) for folder in fx.files.names(sensors))
     return next((number for number in found if number is not None), None)
 
 
 def check_power(fx: Effects, profile: Profile) -> None:
-    """Each card of the profile takes its power cap: the unit of the engine sets it, and would fail the start."""
+    """Check that each card of the profile takes its power cap.
+
+    Otherwise the unit of the engine, which sets the cap, would fail the start.
+    """
     if profile.power_cap_w is None:
         return
     for node in strangers.cards_of(fx, profile):
@@ -341,7 +344,7 @@ def for_part(fx: Effects, layout: Layout, profile: Profile) -> str:
 
 
 def check_interface(fx: Effects, layout: Layout) -> None:
-    """The network device between the nodes is there and has this host's address."""
+    """Check that the network device between the nodes is there and has this host's address."""
     group = read_slot_file(fx, layout).nodes
     if group is None or not group.interface:
         return
@@ -357,7 +360,7 @@ def check_interface(fx: Effects, layout: Layout) -> None:
 
 
 def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: Plan, profile: Profile) -> list[str]:
-    """All guards in the order in which a person would want to hear of them. Returns warnings."""
+    """Check all guards, in the order in which a person wants to hear of them, and return warnings."""
     check_quarantine(request, seen, plan)
     warning = check_status(request, profile, read_slot_file(fx, layout).refused_statuses)
     if "unit" not in request.planned:

@@ -21,13 +21,13 @@ MEMINFO = PurePosixPath("/proc/meminfo")
 
 
 def bytes_of(meminfo: str | None, name: str) -> int:
-    """The value of that name (MemTotal, MemAvailable) in the text of /proc/meminfo; 0 where it has none."""
+    """Return the value of that name (MemTotal, MemAvailable) in the text of /proc/meminfo; 0 where it has none."""
     found = re.search(rf"^{name}:\s+(\d+) kB$", meminfo or "", re.MULTILINE)
     return int(found[1]) * 1024 if found else 0
 
 
 def weight_sizes(fx: Effects, profile: Profile) -> dict[PurePosixPath, int]:
-    """The files of weights that the profile's engine loads, those of models beside its own too, with their bytes."""
+    """Return the files of weights that the profile's engine loads, companions included, with their bytes."""
     files, kind = fx.files, kind_of(profile.engine.kind)
     paths: list[PurePosixPath] = []
     for folder in map(PurePosixPath, (profile.model.path, *profile.model.companions)):

@@ -27,7 +27,7 @@ GUARD_LIMIT_S = 15.0  # a node whose service was just started anew answers by th
 
 
 def mapping(text: str | None) -> dict[str, Any]:
-    """The mapping in a JSON text; empty if the text has none."""
+    """Return the mapping in a JSON text; empty if the text has none."""
     try:
         data = json.loads(text or "{}")
     except ValueError:
@@ -36,7 +36,7 @@ def mapping(text: str | None) -> dict[str, Any]:
 
 
 def read_key(fx: Effects, path: PurePosixPath) -> str:
-    """The key of the group in this file. Raises SlotFault."""
+    """Return the key of the group in this file; raise SlotFault where there is none."""
     try:
         return node_key.checked(fx.files.read(path), str(path))
     except OSError as error:
@@ -44,7 +44,7 @@ def read_key(fx: Effects, path: PurePosixPath) -> str:
 
 
 def ask(fx: Effects, key_file: PurePosixPath, group: Group, names: Sequence[Node]) -> dict[str, Report | str]:
-    """The report of each of these nodes, all asked at once, or a text that says why there is none."""
+    """Return the report of each of these nodes, all asked at once, or a text with why there is none."""
     try:
         key = read_key(fx, key_file)
     except SlotFault as fault:
@@ -70,12 +70,12 @@ def ask(fx: Effects, key_file: PurePosixPath, group: Group, names: Sequence[Node
 
 
 def heard(answers: Mapping[str, Report | str]) -> dict[str, Report]:
-    """The reports of the nodes that answered."""
+    """Return the reports of the nodes that answered."""
     return {name: answer for name, answer in answers.items() if isinstance(answer, Report)}
 
 
 def group_of(fx: Effects, layout: Layout, profile: Profile) -> Group:
-    """The group of a profile over several nodes. Raises SlotFault if this host is in no group, or is not the leader."""
+    """Return the group of a profile over several nodes; raise SlotFault unless this host is its leader."""
     group, node = read_slot_file(fx, layout).nodes, profile.node
     if group is None or node is None or len(group.hosts) < node.count:
         count = 1 if node is None else node.count
@@ -88,9 +88,9 @@ def group_of(fx: Effects, layout: Layout, profile: Profile) -> Group:
 
 
 def check_group(fx: Effects, layout: Layout, profile: Profile) -> list[str]:
-    """The guard of a profile over several nodes: each of the others can take part over a fast enough network.
+    """Check that each other node of a profile over several can take part over a fast enough network; return warnings.
 
-    Returns warnings. Raises SlotFault.
+    Raise SlotFault where one can't.
     """
     group, count = group_of(fx, layout, profile), 0 if profile.node is None else profile.node.count
     for holder in fx.processes.port_holders(group.rendezvous_port):
@@ -112,7 +112,7 @@ def check_group(fx: Effects, layout: Layout, profile: Profile) -> list[str]:
 
 
 def weights_of(fx: Effects, profile: Profile) -> str:
-    """A digest of what was recorded of the profile's weights: names, sizes and digests. Empty where nothing was."""
+    """Return a digest of the recorded weights of the profile: names, sizes and digests; empty without a record."""
     folders = (profile.model.path, *profile.model.companions)
     return weights.together(
         weights.digest(fx.files.read(PurePosixPath(folder) / weights.RECORDED)) for folder in folders
@@ -120,7 +120,7 @@ def weights_of(fx: Effects, profile: Profile) -> str:
 
 
 def check_free(fx: Effects, layout: Layout) -> None:
-    """The guard of all other profiles: checks that the slot runs no part of another node's engine. Raises SlotFault."""
+    """Raise SlotFault if the slot runs a part of another node's engine: the guard of all other profiles."""
     part, group = read_part(fx, layout), read_slot_file(fx, layout).nodes
     if part is not None and part.state == RUNS and group is not None:
         raise SlotFault(
@@ -130,8 +130,10 @@ def check_free(fx: Effects, layout: Layout) -> None:
 
 
 def waits_for(fx: Effects, layout: Layout, group: Group, wish: Wish, switching: Callable[[], bool]) -> str:
-    """For whom an engine that is about to start waits; empty: all run their parts. Raises SlotFault where a switch had
-    better go back."""
+    """Return what an engine that is about to start waits for; empty if all nodes run their parts.
+
+    Raise SlotFault where a switch had better go back.
+    """
     own = fx.units.show([layout.node_unit])[0]
     if not own.settled:
         return f"{own.name} of this host, without which no node hears of it ({own.describe()})"
@@ -140,7 +142,7 @@ def waits_for(fx: Effects, layout: Layout, group: Group, wish: Wish, switching: 
 
 
 def await_nodes(fx: Effects, layout: Layout, profile: Profile, epoch: str, switching: Callable[[], bool]) -> None:
-    """Waits until the other nodes run their parts of the engine that is about to start. Raises SlotFault.
+    """Wait until the other nodes run their parts of the engine that is about to start; raise SlotFault at the limit.
 
     epoch: the invocation id of its unit. switching: whether a switch waits for it, and would rather go back.
     """
@@ -175,5 +177,5 @@ def lost_part(fx: Effects, layout: Layout, profile: Profile, epoch: str) -> str:
 
 
 def read_part(fx: Effects, layout: Layout) -> Part | None:
-    """The part of another node's engine that this host started last, on this boot."""
+    """Return the part of another node's engine that this host started last, on this boot."""
     return decode_written(Part, text_of(fx, layout.part_file), nodes.SCHEMA)

@@ -16,10 +16,10 @@ _INTERVAL_S = 0.2
 
 
 def nodes_of(profile: Profile, nodes: Sequence[str]) -> tuple[str, ...]:
-    """Device files of the cards that the profile's engines may use. nodes: those of the host, in the order of their
-    addresses.
+    """Return the device files of the cards that the profile's engines may use.
 
-    A mask counts in that order. One that can't be understood, and none, leave out no card.
+    nodes: those of the host, in the order of their addresses, in which a mask counts. A mask that can't be understood,
+    and none, leave out no card.
     """
     if profile.cards <= 0:
         return ()
@@ -35,7 +35,7 @@ def _numbers(single: Profile, count: int) -> Sequence[int]:
 
 
 def cards_of(fx: Effects, profile: Profile) -> tuple[str, ...]:
-    """The same on this host."""
+    """Return the device files of this host's cards that the profile's engines may use."""
     return nodes_of(profile, fx.processes.render_nodes()) if profile.cards > 0 else ()
 
 
@@ -50,7 +50,7 @@ def on_cards(fx: Effects, profile: Profile, ours: Collection[str]) -> tuple[Hold
 
 
 def staying(fx: Effects, profile: Profile, ours: Collection[str]) -> tuple[Holder, ...]:
-    """The same of those that do not only look at a card."""
+    """Return the strangers on the profile's cards that still hold one after a short wait."""
     found: tuple[Holder, ...] = ()
     for _waited in poll(fx.clock, PATIENCE_S, _INTERVAL_S):
         found = on_cards(fx, profile, ours)
@@ -60,7 +60,7 @@ def staying(fx: Effects, profile: Profile, ours: Collection[str]) -> tuple[Holde
 
 
 def check_cards(fx: Effects, profile: Profile, ours: Collection[str]) -> None:
-    """Raises SlotFault when a stranger keeps a card of the profile."""
+    """Raise SlotFault when a stranger keeps a card of the profile."""
     found = staying(fx, profile, ours)
     if not found:
         return
@@ -85,7 +85,7 @@ def on_port(fx: Effects, profile: Profile) -> tuple[Holder, ...]:
 
 
 def check_port(fx: Effects, profile: Profile) -> None:
-    """Raises ExposedFault when anybody but the profile's unit listens on its port. profile: of `Profile.singles`."""
+    """Raise ExposedFault when anybody but the profile's unit listens on its port. profile: of `Profile.singles`."""
     others = on_port(fx, profile)
     if others:
         raise ExposedFault(
@@ -96,5 +96,5 @@ def check_port(fx: Effects, profile: Profile) -> None:
 
 
 def named(holders: Sequence[Holder]) -> str:
-    """Some of them, for a message."""
+    """Return some of the holders in words, for a message."""
     return "; ".join(holder.describe() for holder in holders[:4])

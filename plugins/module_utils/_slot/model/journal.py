@@ -135,7 +135,7 @@ def _begin(memory: Memory, line: Mapping[str, Any]) -> Memory:
 
 
 def _repeats(last: Attempt, attempt: Attempt) -> bool:
-    """Is it one more of many that nobody asked for? They must not push out of memory what somebody did."""
+    """Tell whether an attempt repeats the last one unasked: such must not push out of memory what somebody did."""
     if (last.kind, last.who, last.target) != (attempt.kind, attempt.who, attempt.target):
         return False
     if attempt.who == CONTROLLER:
@@ -219,7 +219,7 @@ def _said(wanted: Wanted | None, attempt: Attempt | None, line: Mapping[str, Any
 
 
 def passed(canary: Iterable[Any], profile: str) -> tuple[Mapping[str, Any], ...]:
-    """Of each case that the profile passed: its name, how often it was asked, and by what hosts can be compared.
+    """Return, of each case that the profile passed, its name, its attempts, and what hosts can be compared by.
 
     A case that several engines passed is one case; it is steady where all of them answered alike.
     """
@@ -262,7 +262,7 @@ def encode_memory(memory: Memory) -> str:
 
 
 def begins_with_memory(text: str) -> bool:
-    """Does this journal need none of the files before it? One whose first line a crash tore does."""
+    """Tell whether this journal needs none of the files before it; a crash may have torn its first line."""
     try:
         line = json.loads(text.partition("\n")[0])
         return isinstance(line, Mapping) and line.get("event") == "memory" and bool(decode(Memory, line))
@@ -271,7 +271,7 @@ def begins_with_memory(text: str) -> bool:
 
 
 def remember(lines: Iterable[str]) -> Memory:
-    """Memory from the journal's lines. A line that a crash tore is skipped."""
+    """Return the memory in the journal's lines; a line that a crash tore is skipped."""
     memory = Memory()
     for text in lines:
         try:
@@ -295,5 +295,5 @@ def remember(lines: Iterable[str]) -> Memory:
 
 
 def encode(event: str, **fields: Any) -> str:
-    """One journal line with its newline."""
+    """Return one journal line with its newline."""
     return json.dumps({"event": event, **fields}, ensure_ascii=False, separators=(",", ":")) + "\n"

@@ -94,12 +94,12 @@ class Judgement:
 
 
 def moved(before: Sample, after: Sample) -> bool:
-    """Has the engine done anything between the two samples?"""
+    """Tell whether the engine has done anything between the two samples."""
     return any(after.marks.get(name, value) != value for name, value in before.marks.items())
 
 
 def judge(samples: Sequence[Sample], patience_s: float) -> Judgement:
-    """The verdict on one engine process by its samples, oldest first.
+    """Return the verdict on one engine process by its samples, oldest first.
 
     Only a mark that was reported twice can show that nothing has moved: an engine that reports nothing is never wedged.
     """
@@ -125,7 +125,7 @@ def judge(samples: Sequence[Sample], patience_s: float) -> Judgement:
 
 
 def kept(samples: Sequence[Sample], patience_s: float) -> tuple[Sample, ...]:
-    """The samples that a later judgement may need."""
+    """Return the samples that a later judgement may need."""
     since = samples[-1].at - patience_s - GAP_S if samples else 0.0
     return tuple(sample for sample in samples if sample.at >= since)
 
@@ -146,7 +146,7 @@ def may_ask(sample: Sample, quiet_s: float, ask_every_s: float) -> bool:
 
 
 def metric(name: str, text: str) -> float | None:
-    """The sum of a metric over its labels in the text of GET /metrics; None where it is not there."""
+    """Return the sum of a metric over its labels in the text of GET /metrics; None where it is missing."""
     rows = re.findall(rf"^{re.escape(name)}(?:\{{[^}}\n]*\}})? ([0-9.eE+-]+)$", text, re.MULTILINE)
     try:
         return sum(map(float, rows)) if rows else None
@@ -155,7 +155,7 @@ def metric(name: str, text: str) -> float | None:
 
 
 def sampled(at: float, names: Metrics, text: str, front: int | None) -> Sample:
-    """One look. text: of the engine's GET /metrics, empty where it did not answer. front: see `Sample`."""
+    """Return one sample. text: of the engine's GET /metrics, empty where it did not answer. front: see `Sample`."""
     counted = [value for name in names.asked if (value := metric(name, text)) is not None]
     marks = {name: value for name in names.progress if (value := metric(name, text)) is not None}
     return Sample(at, int(sum(counted)) if counted else None, front, marks=marks)
@@ -174,7 +174,7 @@ def due(every_s: float, last: Moment | None, now: Moment) -> bool:
 
 
 def since_before(lines: Sequence[str], before: Sequence[str]) -> Sequence[str]:
-    """The lines that were added since an earlier look at the end of the same log. Nothing is new at the first look."""
+    """Return the lines added since an earlier look at the end of the same log; none at the first look."""
     if not before:
         return ()
     last = before[-1]
@@ -196,7 +196,7 @@ class Climb:
 
 
 def next_rung(policy: Rung, last: Climb | None, now: Moment) -> Rung | None:
-    """The next rung for a lost card; None if the policy stops here, or no rung is left."""
+    """Return the next rung for a lost card; None if the policy stops here, or no rung is left."""
     if policy is Rung.QUARANTINE:
         return None
     if last is None or last.began.age_s(now) >= CLIMBS_S:

@@ -23,7 +23,7 @@ SLACK_S = 120.0
 
 
 def driver_of(kernel: str | None, dpkg_status: str | None) -> str:
-    """Driver and compiler in a few words, from the kernel's release and dpkg's status file; None is unknown."""
+    """Return driver and compiler in a few words, from the kernel's release and dpkg's status file; None is unknown."""
     packages, found = "driver packages unknown", driver_packages(dpkg_status)
     if found is not None:
         digest = hashlib.sha256("\n".join(found).encode()).hexdigest()[:8]
@@ -32,12 +32,12 @@ def driver_of(kernel: str | None, dpkg_status: str | None) -> str:
 
 
 def key_of(profile: str, stack_id: str, driver: str, *, cached: bool) -> str:
-    """Under what name starts are remembered. driver: see `driver_of`, empty for a profile without cards."""
+    """Return the name under which starts are remembered. driver: see `driver_of`, empty for a profile without cards."""
     return f"{profile} on {stack_id}" + (f" with {driver}" if driver else "") + ("" if cached else ", nothing cached")
 
 
 def parts_of(key: str) -> tuple[str, bool]:
-    """The profile in such a name, and whether nothing was cached."""
+    """Return the profile in such a name, and whether nothing was cached."""
     return key.partition(" on ")[0], ", nothing cached" in key
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Why nodes believe each other: a key that they share, and HMAC-SHA256 over each question and each answer. Pure.
+"""The proof of nodes to each other: a key that they share, and HMAC-SHA256 over each question and answer. Pure.
 
 A question names the node that is asked and a nonce of its own, and the answer is bound to that nonce. So neither can be
 sent again to another node, or as the answer to another question. Nothing is encrypted: what a node says of itself is no
@@ -24,7 +24,7 @@ OTHER_KEY = f"it does not have the key of this host; {REMEDY}"
 
 
 def checked(text: str | None, where: str) -> str:
-    """The key in the text of the file `where`. Raises SlotFault where it is none; never with the text."""
+    """Return the key in the text of the file `where`; raise SlotFault where it is none, never with the text."""
     key = (text or "").strip()
     if len(key) < LEAST:
         raise SlotFault(f"{where} has no key of this group of nodes; {REMEDY}")
@@ -41,7 +41,7 @@ def question(key: str, name: str, nonce: str) -> str:
 
 
 def respond(key: str, name: str, asked: str, text: str | None) -> tuple[int, str]:
-    """The status and the body with which the node of this name answers. text: what it says; None: nothing yet."""
+    """Return the status and body with which the node of this name answers. text: its report; None: none yet."""
     parts = urlsplit(asked)
     if parts.path != PATH:
         return 404, ""
@@ -55,7 +55,7 @@ def respond(key: str, name: str, asked: str, text: str | None) -> tuple[int, str
 
 
 def believed(key: str, name: str, nonce: str, body: str) -> str:
-    """The text in the answer of the node with this name. Raises SlotFault where nobody with the key gave it."""
+    """Return the text in the answer of the node with this name; raise SlotFault unless its sender has the key."""
     mac, _line, text = body.partition("\n")
     if not _same(mac, _digest(key, "answer", PATH, name, nonce, text)):
         raise SlotFault(OTHER_KEY)

@@ -89,7 +89,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Part:
-    """How a follower answered a wish: the part runs, was refused, or has ended, and why."""
+    """The answer of a follower to a wish: the part runs, was refused, or has ended, and why."""
 
     profile: str
     epoch: str

@@ -20,9 +20,9 @@ _EXAMINED = ("frontdoor", "canary", "accuracy")
 
 
 def examined(profile: Mapping[str, Any]) -> str:
-    """``sha256:`` and 64 hex digits over what the gate examines of a resolved profile beside its fingerprint.
+    """Return ``sha256:`` and 64 hex digits over what the gate examines of a resolved profile beside its fingerprint.
 
-    How many engines a host has of it, and which of them gets a request, is none of that.
+    The number of its engines on a host, and the choice among them, are left out.
     """
     examined_parts = {key: profile[key] for key in _EXAMINED}
     count = len(profile.get("engine", {}).get("replicas") or ())
@@ -35,10 +35,10 @@ def examined(profile: Mapping[str, Any]) -> str:
 
 
 def promotion(rows: Iterable[Row], name: str, fingerprint: str | None, parts: str | None) -> Row | None:
-    """The row of the last production gate that came to a verdict on this very profile, or None.
+    """Return the row of the last production gate that came to a verdict on this very profile, or None.
 
     :param rows: newest last.
-    :param parts: what `examined` gives of the profile; None if that is not known.
+    :param parts: the result of `examined` for the profile; None if that is not known.
     """
     mine = (name, fingerprint, parts)
     judged = [row for row in rows if row["kind"] == "promotion" and row["verdict"] in _VERDICTS]
@@ -52,7 +52,7 @@ def holds(status: str, gate: Row | None) -> bool:
 
 
 def status_here(status: str, gate: Row | None) -> str:
-    """The status of a profile on the host whose last gate this is. A failed one takes back what the catalogue says."""
+    """Return the status of a profile on the host whose last gate this is; a failed one overrules the catalogue."""
     if holds(status, gate):
         return PRODUCTION
     return CANDIDATE if gate is not None and status == PRODUCTION else status

@@ -34,7 +34,7 @@ STATUSES = ("production", "baseline", "candidate", "research", "experiment", "re
 
 @dataclass(frozen=True)
 class Reasoning:
-    """How a model thinks before it answers.
+    """The thoughts of a model before it answers.
 
     how: disabled by the template, which is given template_kwargs; separate, beside the answer as the engine's parser
     gives it; inline, in the answer between tags. budget_tokens: room for it beside a case's max_tokens.
@@ -211,7 +211,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Routing:
-    """How requests find their replica. headers, json_fields: what names a session; None for what is usual."""
+    """The way of requests to a replica. headers, json_fields: name a session; None for the usual ones."""
 
     sticky: Literal["off", "prefer", "strict"]
     prefix_affinity: bool
@@ -238,7 +238,7 @@ class Frontdoor:
 
 @dataclass(frozen=True)
 class NodePart:
-    """Which part of an engine over several hosts a host has. rank: 0 is the one with the API, which leads."""
+    """The part of an engine over several hosts that a host has. rank: 0 is the one with the API, which leads."""
 
     rank: int
     count: int
@@ -250,7 +250,7 @@ class NodePart:
 
 @dataclass(frozen=True)
 class Stack:
-    """Where the engine's program is. image: what it runs in a container of, empty where it runs on the host; user:
+    """The place of the engine's program. image: that of its container, empty where it runs on the host; user:
     whose the processes in the container are."""
 
     id: str
@@ -338,11 +338,11 @@ class Profile:
         return (self,) if self.beside is None else (self, self.beside)
 
     def on(self, units: Collection[str]) -> Profile:
-        """The side whose unit is one of these, else the first."""
+        """Return the side whose unit is one of these, else the first."""
         return next((side for side in self.sides if side.unit in units), self)
 
     def meets(self, other: Profile) -> bool:
-        """Would engines of these two sides get in each other's way? So does one whose cards are not known."""
+        """Tell whether engines of these two sides would get in each other's way; unknown cards do."""
         apart = self.numbers and other.numbers and not {*self.numbers} & {*other.numbers}
         return not apart or self.engine.port == other.engine.port
 

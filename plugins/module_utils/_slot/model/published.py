@@ -46,7 +46,7 @@ _WENT_WRONG = {
 
 
 def reason_of(failures: Sequence[Failure]) -> str:
-    """The failures in one line without its full stop; empty where there are none."""
+    """Return the failures in one line without its full stop; empty where there are none."""
     return "; then ".join(_reason(failure) for failure in failures)
 
 

@@ -31,9 +31,12 @@ WAY_OUT = "it ends with `b70ctl clear-quarantine`, and `b70ctl verify` then open
 
 @dataclass(frozen=True)
 class Quarantine:
-    """Why the host is in quarantine. boot_id: the boot it lasts for; empty where that is unknown, then it lasts until
-    it is cleared. evidence: the directory with the logs, empty where they could not be kept. reason: why a person or a
-    rollout has set it, and who: which; both empty where a log is the reason."""
+    """The record of a quarantine.
+
+    boot_id: the boot it lasts for; empty where that is unknown, then it lasts until it is cleared. evidence: the
+    directory with the logs, empty where they could not be kept. reason: why a person or a rollout has set it, and who:
+    which; both empty where a log is the reason.
+    """
 
     slot: str = ""
     since: str = "an unknown time"
@@ -47,7 +50,10 @@ class Quarantine:
     who: str = ""
 
     def describe(self) -> str:
-        """One sentence without its full stop. The log's own words stay in the record: they would be diagnosed again."""
+        """Return one sentence without its full stop.
+
+        The log's own words stay in the record: here they would be diagnosed again.
+        """
         if self.reason:
             return f"this host is in quarantine since {self.since}, set by {self.who}: {self.reason}; {WAY_OUT}"
         whose = f" of {self.profile}" if self.profile else ""
@@ -58,7 +64,7 @@ class Quarantine:
         )
 
     def published(self) -> str:
-        """The same for everybody: where its evidence is, and what ends it, is for whoever is on the host."""
+        """Return the sentence for everybody, without evidence and way out, which are for people on the host."""
         return f"this host is in quarantine since {self.since}{'' if self.reason else f', symptom {self.symptom}'}"
 
 
@@ -68,12 +74,12 @@ def parse(text: str) -> Quarantine:
 
 
 def boot_id(fx: Effects) -> str:
-    """The running boot's id, or empty where the kernel does not tell."""
+    """Return the running boot's id, or an empty text where the kernel does not tell."""
     return (fx.files.read(BOOT_ID) or "").strip()
 
 
 def read(fx: Effects, layout: Layout) -> Quarantine | None:
-    """The quarantine that holds now, or None."""
+    """Return the quarantine that holds now, or None."""
     found = _on_disk(fx, layout)
     return found if found is not None and found.boot_id in ("", boot_id(fx)) else None
 
@@ -130,7 +136,7 @@ class Cause:
 def cause_while_serving(
     fx: Effects, state: SlotState | None, units: Sequence[UnitState], switch_id: str
 ) -> Cause | None:
-    """The cause when an engine that was served died of such a symptom."""
+    """Return the cause when an engine that was served died of a lost card, else None."""
     found = _lost_engine(fx, state, units)
     if found is None or state is None:
         return None
@@ -139,7 +145,7 @@ def cause_while_serving(
 
 
 def record_of(fx: Effects, layout: Layout, cause: Cause, evidence: str = "") -> Quarantine:
-    """The quarantine that the cause leads to."""
+    """Return the quarantine that the cause leads to."""
     return Quarantine(
         slot=layout.slot,
         since=stamp(fx.clock.now()),
@@ -153,9 +159,9 @@ def record_of(fx: Effects, layout: Layout, cause: Cause, evidence: str = "") -> 
 
 
 def impose(fx: Effects, layout: Layout, cause: Cause) -> tuple[Quarantine, tuple[str, ...]]:
-    """Keeps the evidence, then writes the record; a quarantine that holds already stays as it is.
+    """Keep the evidence, then write the record; a quarantine that holds already stays as it is.
 
-    Returns it and what could not be written, in words: nothing here may stop a way back.
+    Return it and what could not be written, in words: nothing here may stop a way back.
     """
     folder = layout.evidence_dir / cause.switch_id
     problems: list[str] = []
@@ -180,9 +186,9 @@ def impose(fx: Effects, layout: Layout, cause: Cause) -> tuple[Quarantine, tuple
 def look_back(
     fx: Effects, layout: Layout, state: SlotState | None, units: Sequence[UnitState], switch_id: str
 ) -> tuple[str, ...]:
-    """Puts the host into quarantine where an engine that was served died of a lost card. Returns what is to be said.
+    """Put the host into quarantine where a served engine died of a lost card, and return what to report.
 
-    To be asked before the state forgets that the engine was served.
+    Call it before the state forgets that the engine was served.
     """
     try:
         cause = None if read(fx, layout) is not None else cause_while_serving(fx, state, units, switch_id)
@@ -195,7 +201,10 @@ def look_back(
 
 
 def by_hand(fx: Effects, layout: Layout, who: str, reason: str, profile: str | None) -> Quarantine:
-    """The quarantine that somebody sets: no reboot ends it. That of a lost card keeps what its record says."""
+    """Return the quarantine that somebody sets: no reboot ends it.
+
+    That of a lost card keeps what its record says.
+    """
     blank = Quarantine(layout.slot, stamp(fx.clock.now()), "", "", "", "", profile, "")
     return replace(read(fx, layout) or blank, boot_id="", reason=reason, who=who)
 
@@ -205,7 +214,10 @@ def write(fx: Effects, layout: Layout, record: Quarantine) -> None:
 
 
 def _keep(fx: Effects, folder: PurePosixPath, cause: Cause) -> None:
-    """The engine's log, the kernel's and the failure. A second engine that fails in the same run has its own files."""
+    """Write the engine's log, the kernel's and the failure.
+
+    A second engine that fails in the same run has its own files.
+    """
     failure = cause.failure
     prefix = "" if failure is None or failure.direction == "forward" else f"{failure.direction}-"
     fx.files.write(folder / f"{prefix}unit.log", _lines(fx.units.log(cause.unit, LOG_LINES)))
@@ -215,7 +227,7 @@ def _keep(fx: Effects, folder: PurePosixPath, cause: Cause) -> None:
 
 
 def clear(fx: Effects, layout: Layout, who: str, why: str) -> Quarantine | None:
-    """Ends the quarantine by hand: its record moves to the evidence. Returns what held, None where nothing did."""
+    """End the quarantine by hand: its record moves to the evidence. Return what held, None where nothing did."""
     held = read(fx, layout)
     if held is not None:
         cleared = {"cleared_at": stamp(fx.clock.now()), "cleared_by": who, "why": why}

@@ -25,7 +25,7 @@ _TEXTS = ("id", "kind", "began_at", "ended_at", "slot", "profile", "verdict", "s
 
 
 def recorded(fx: Effects, layout: Layout) -> list[dict[str, Any]]:
-    """The rows of this slot's records, each with `seconds`, newest last.
+    """Return the rows of this slot's records, each with `seconds`, newest last.
 
     Empty where the index is missing, torn, or of the machine from whose disk this one was cloned.
     """
@@ -44,7 +44,7 @@ def machine_of(text: str) -> str:
 
 
 def unit_of(kind: str, slot: str) -> str:
-    """The unit of this kind of work on a slot."""
+    """Return the unit of this kind of work on a slot."""
     return f"b70-{kind.replace('_', '-')}-{slot}.service"
 
 
@@ -57,7 +57,7 @@ def excluded_by(kind: str, slot: str, running: Callable[[str], bool]) -> str:
 
 
 def works(fx: Effects, layout: Layout) -> list[dict[str, str | None]]:
-    """The work under way: kind, unit, profile, began_at, and what is done now; None where that can't be read."""
+    """Return the work under way: kind, unit, profile, began_at, and its current step; None where that can't be read."""
     units = {unit_of(kind, layout.slot): kind for kind in KINDS}
     running = [unit.name for unit in fx.units.show(tuple(units)) if unit.running]
     return [{"kind": units[name], "unit": name, **_of_work(fx, layout, units[name])} for name in running]

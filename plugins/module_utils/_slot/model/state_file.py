@@ -23,7 +23,7 @@ _REQUEST = (
 
 
 def stamp(moment: datetime) -> str:
-    """ISO 8601 in UTC with seconds, such as 2026-06-07T09:08:44Z."""
+    """Return a moment in ISO 8601, in UTC with seconds, such as 2026-06-07T09:08:44Z."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -111,7 +111,7 @@ def _is_replica(row: Mapping[str, Any]) -> bool:
 
 
 def profile_part(profile: Profile) -> dict[str, Any]:
-    """The fields of the state file that come from the profile."""
+    """Return the fields of the state file that come from the profile."""
     front, thinks = plain(profile.frontdoor), profile.engine.reasoning
     return {
         "profile": {
@@ -138,7 +138,7 @@ def profile_part(profile: Profile) -> dict[str, Any]:
 
 
 def current_env(slot: str, profile: Profile, verified: bool) -> str:
-    """Text of current.env: the active profile's identity, one KEY="value" per line."""
+    """Return the text of current.env: the active profile's identity, one KEY="value" per line."""
     rows = {
         "B70_SLOT": slot,
         "B70_PROFILE": profile.name,

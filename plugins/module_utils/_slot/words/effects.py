@@ -22,10 +22,10 @@ PODMAN = "/usr/bin/podman"
 
 class Clock(Protocol):
     def monotonic(self) -> float:
-        """Seconds that never go backwards."""
+        """Return seconds that never go backwards."""
 
     def now(self) -> datetime:
-        """Now, in UTC."""
+        """Return the current time, in UTC."""
 
     def sleep(self, seconds: float) -> None: ...
 
@@ -34,50 +34,58 @@ class Units(Protocol):
     """systemd. Every method raises HostFault with systemd's own words when it is refused."""
 
     def show(self, names: Sequence[str]) -> tuple[UnitState, ...]:
-        """State of each named unit, in this order; unknown ones are there as not-found."""
+        """Return the state of each named unit, in this order; unknown ones are there as not-found."""
 
     def survey(self, prefix: str, names: Sequence[str]) -> tuple[UnitState, ...]:
-        """Every service unit that begins with prefix, sorted by name: installed ones and such that only run; then the
-        named ones. Their file_state is enabled, disabled, masked … as it is on disk, empty without a file. Units that
-        systemd has not loaded are inactive, with an empty load state: `show` has it load them."""
+        """Return every service unit that begins with prefix, sorted by name, then the named ones.
+
+        Units count that are installed or only run. Their file_state is enabled, disabled, masked … as it is on disk,
+        empty without a file. Units that systemd has not loaded are inactive, with an empty load state: `show` has it
+        load them.
+        """
 
     def running(self, prefix: str) -> tuple[UnitState, ...]:
-        """Every service unit that begins with prefix and runs, starts or ends, sorted by name.
+        """Return every service unit that begins with prefix and runs, starts or ends, sorted by name.
 
-        For who asks all the time: systemd knows that by heart, while `survey` reads folders, too.
+        For frequent questions: systemd has the answer at hand, while `survey` reads folders, too.
         """
 
     def start(self, name: str) -> None:
-        """Queues the start after clearing failures of the past; doesn't wait."""
+        """Queue the start after clearing earlier failures; don't wait."""
 
     def stop(self, name: str) -> None:
-        """Queues the stop; doesn't wait."""
+        """Queue the stop; don't wait."""
 
     def kill(self, name: str) -> None:
-        """Ends the unit's processes at once. What follows is what its Restart= says, or the stop that was begun."""
+        """Kill the unit's processes at once.
+
+        Its Restart= says what follows, or the stop that was begun.
+        """
 
     def reboot(self) -> None:
-        """Queues a reboot of the host; doesn't wait."""
+        """Queue a reboot of the host; don't wait."""
 
     def forget_failure(self, name: str) -> None:
-        """Clears the failed state of a unit that is down."""
+        """Clear the failed state of a unit that is down."""
 
     def enable(self, name: str) -> None: ...
 
     def disable(self, name: str) -> None: ...
 
     def reload(self) -> None:
-        """Reads the unit files again. Until then systemd shows those as enabled that were when it read them."""
+        """Read the unit files again.
+
+        Until then systemd shows the units as enabled that were when it read them.
+        """
 
     def stopping(self) -> bool:
-        """Is the host going down?"""
+        """Tell whether the host is going down."""
 
     def log(self, unit: UnitState, lines: int) -> tuple[str, ...]:
-        """Last lines of the unit's log, of its current or last process where that is known; none where it can't be
-        read."""
+        """Return the last lines of the log of the unit's current or last process; none where it can't be read."""
 
     def kernel_log(self, lines: int) -> tuple[str, ...]:
-        """Last lines of the kernel's log of this boot."""
+        """Return the last lines of the kernel's log of this boot."""
 
 
 @dataclass(frozen=True)
@@ -91,19 +99,19 @@ class Http(Protocol):
     def get(self, url: str, timeout_s: float) -> Reply: ...
 
     def get_each(self, urls: Sequence[str], timeout_s: float) -> list[Reply]:
-        """The same of several at once: it takes as long as the slowest."""
+        """Get several URLs at once: it takes as long as the slowest."""
 
     def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply: ...
 
     def upload(self, url: str, fields: Mapping[str, str], file: Upload, timeout_s: float) -> Reply:
-        """Posts a form with a file in its field `file`."""
+        """Post a form with a file in its field `file`."""
 
     def post_together(
         self, url: str, bodies: Sequence[Mapping[str, Any]], timeout_s: float
     ) -> Generator[tuple[int, Reply, float] | None, None, None]:
-        """Posts all at once and yields (index, reply, seconds) as the replies come, and None after each quiet second.
+        """Post all at once and yield (index, reply, seconds) as the replies come, and None after each quiet second.
 
-        Who stops early waits for none of the others.
+        A caller that stops early waits for none of the others.
         """
 
 
@@ -114,29 +122,31 @@ class Files(Protocol):
     """
 
     def read(self, path: PurePosixPath) -> str | None:
-        """The text, or None where there is no such file."""
+        """Return the text, or None where there is no such file."""
 
     def read_foreign(self, path: PurePosixPath) -> str | None:
-        """The text of a file in a folder that another user may write to, or None where there is no such file. A link in
-        its place and an enormous file are errors too, so it never reveals a file that only root may read."""
+        """Return the text of a file in a folder that another user may write to, or None where there is no such file.
+
+        A link in its place and an enormous file are errors too, so it never reveals a file that only root may read.
+        """
 
     def tail(self, path: PurePosixPath, limit: int) -> str | None:
-        """The last whole lines of the text, at most limit bytes, or None where there is no such file."""
+        """Return the last whole lines of the text, at most limit bytes, or None where there is no such file."""
 
     def names(self, path: PurePosixPath) -> tuple[str, ...]:
-        """Sorted names in a directory; empty where there is none."""
+        """Return the sorted names in a directory; empty where there is none."""
 
     def write(self, path: PurePosixPath, text: str) -> None:
-        """Replaces the file atomically, on disk when it returns; a directory in its place is moved aside."""
+        """Replace the file atomically, on disk when it returns; a directory in its place is moved aside."""
 
     def append(self, path: PurePosixPath, text: str, *, sync: bool) -> None:
-        """Appends, after a newline where a crash left none; on disk when it returns if sync."""
+        """Append a text, after a newline where a crash left none; if sync, it is on disk at the return."""
 
     def truncate(self, path: PurePosixPath, text: str) -> None:
-        """Replaces the contents in place, making the directory where it is missing."""
+        """Replace the contents in place, making the directory where it is missing."""
 
     def remove(self, path: PurePosixPath) -> None:
-        """Removes the file where it is there."""
+        """Remove the file where it is there."""
 
     def rename(self, path: PurePosixPath, new: PurePosixPath) -> None: ...
 
@@ -145,10 +155,10 @@ class Files(Protocol):
         or None."""
 
     def unhide(self, directory: PurePosixPath) -> None:
-        """Lets everybody look into the directory."""
+        """Let everybody look into the directory."""
 
     def size(self, path: PurePosixPath) -> int | None:
-        """Bytes, or None where there is no such file or directory."""
+        """Return the bytes, or None where there is no such file or directory."""
 
     def modified(self, path: PurePosixPath) -> datetime | None: ...
 
@@ -160,13 +170,12 @@ class Files(Protocol):
     def executable(self, path: PurePosixPath) -> bool: ...
 
     def prefetch(self, path: PurePosixPath) -> Iterator[int]:
-        """Reads the file, so that the kernel keeps it in memory as long as there is room. Yields the bytes of each
-        piece."""
+        """Read the file so that the kernel keeps it in memory while there is room; yield the bytes of each piece."""
 
 
 class Locks(Protocol):
     def hold(self, path: PurePosixPath, note: str, timeout_s: float) -> AbstractContextManager[None]:
-        """Holds the lock of this host while the context lasts; raises SlotFault that says who holds it.
+        """Hold the lock of this host while the context lasts; raise SlotFault that names its holder.
 
         A holder whose note ends with SETTLING or RENDERING is waited for longer.
         """
@@ -174,22 +183,22 @@ class Locks(Protocol):
 
 class Processes(Protocol):
     def cmdline(self, pid: int) -> tuple[str, ...]:
-        """The command line, empty where it can't be read."""
+        """Return the command line, empty where it can't be read."""
 
     def environ(self, pid: int) -> Mapping[str, str]:
-        """The environment, empty where it can't be read."""
+        """Return the environment, empty where it can't be read."""
 
     def contained(self, pid: int) -> int:
-        """The first process of the container that the process pid looks after; 0 where there is none."""
+        """Return the first process of the container that the process pid looks after; 0 where there is none."""
 
     def port_holders(self, port: int) -> tuple[Holder, ...]:
         """Return who listens on the TCP port. A listener whose process can't be found has pid 0."""
 
     def render_nodes(self) -> tuple[str, ...]:
-        """Device files of the cards, such as /dev/dri/renderD128."""
+        """Return the device files of the cards, such as /dev/dri/renderD128."""
 
     def addresses(self, interface: str) -> tuple[str, ...] | None:
-        """The IP addresses of a network device; None where there is no such device."""
+        """Return the IP addresses of a network device; None where there is no such device."""
 
     def device_holders(self, paths: Sequence[str]) -> tuple[Holder, ...]:
         """Return who has one of these device files open."""
@@ -198,10 +207,10 @@ class Processes(Protocol):
         """Return where the card is, such as 0000:03:00.0; empty where that is not told."""
 
     def unbind(self, address: str) -> None:
-        """Takes the driver xe off the card at this PCI address. Raises SlotFault when it is refused."""
+        """Take the driver xe off the card at this PCI address; raise SlotFault when it is refused."""
 
     def bind(self, address: str) -> None:
-        """The opposite."""
+        """Give the card at this PCI address to the driver xe; raise SlotFault when it is refused."""
 
     def card_memory(self, nodes: Sequence[str]) -> tuple[CardMemory, ...]:
         """Return what is in use of each card, of those whose driver answers."""
@@ -209,7 +218,10 @@ class Processes(Protocol):
 
 class Images(Protocol):
     def id_of(self, reference: str) -> str:
-        """The id of an image in the host's storage; empty where there is none. Raises SlotFault when nobody can say."""
+        """Return the id of an image in the host's storage, empty where there is none.
+
+        Raise SlotFault if that is unknown.
+        """
 
 
 @dataclass(frozen=True)
@@ -234,9 +246,9 @@ FIRST_INTERVAL_S = 0.02
 
 
 def poll(clock: Clock, limit_s: float, interval_s: float) -> Iterator[float]:
-    """Yields the seconds waited so far, now and after every interval, until the limit is over.
+    """Yield the seconds waited so far, now and after every interval, until the limit is over.
 
-    The first intervals are short, so that what is done at once costs nothing; they grow to interval_s.
+    The first intervals are short, so that quick work costs nothing; they grow to interval_s.
     """
     start, interval = clock.monotonic(), min(FIRST_INTERVAL_S, interval_s)
     while True:

@@ -18,7 +18,7 @@ _GUC_WANTED = re.compile(rf"\bwanted:? (?:release version )?{_V}|{_V} is recomme
 
 
 def guc_of(text: str) -> tuple[str, str]:
-    """(found, wanted) of the GuC firmware in a debug file or in lines about one card; empty where they do not say.
+    """Return the found and wanted GuC firmware in a debug file or in lines about one card; empty where they lack it.
 
     xe writes `found release version 70.65.0`, i915 `version: wanted 70.5.1, found 70.5.1`.
     """
@@ -30,7 +30,7 @@ def guc_of(text: str) -> tuple[str, str]:
 
 
 def guc_version(read: Callable[[str], str | None], names: Iterable[str]) -> tuple[str, str]:
-    """(found, wanted) of the GuC firmware of one card, from the kernel's debug files; empty where they do not say.
+    """Return the found and wanted GuC firmware of one card, from the kernel's debug files; empty where they lack it.
 
     `names` are the card's address and nodes; kernels name a card's folder by its address or by a node's number. `read`
     takes a path below the folder of all cards, /sys/kernel/debug/dri.

@@ -52,7 +52,7 @@ def _name(found: re.Match[str] | None) -> str:
 
 
 def by_clients(line: str) -> bool:
-    """May the line repeat what a client sent?"""
+    """Tell whether the line may repeat what a client sent."""
     return _name(_PROCESS.match(line)).lower().startswith(_LISTENS)
 
 

@@ -45,7 +45,7 @@ def sentences_for(long: Long, max_model_len: int | None, max_tokens: int) -> int
 
 
 def sentences(count: int, seed: int) -> list[str]:
-    """The same sentences for the same seed, wherever and whenever."""
+    """Return the same sentences for the same seed, wherever and whenever."""
     rng = random.Random(seed)
 
     def pick(words: tuple[str, ...]) -> str:
@@ -55,7 +55,7 @@ def sentences(count: int, seed: int) -> list[str]:
 
 
 def prompt(long: Long, question: str, *, max_model_len: int | None, max_tokens: int, seed: int) -> str:
-    """Sentences, the note at its depth, sentences, the question."""
+    """Return sentences, the note at its depth, more sentences, and the question."""
     told = sentences(sentences_for(long, max_model_len, max_tokens), seed)
     place = round(len(told) * long.depth)
     return " ".join([*told[:place], long.note, *told[place:], question])

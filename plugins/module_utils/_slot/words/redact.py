@@ -886,7 +886,10 @@ class Redactor:
 
     @classmethod
     def of(cls, secrets: Iterable[str], people: Iterable[str]) -> Redactor:
-        """`people`: account names to redact. A name of fewer than three letters is redacted only in home paths."""
+        """Return the redactor of these secrets and of `people`, account names.
+
+        A name of fewer than three letters is redacted only in home paths.
+        """
         return cls(frozenset(secrets), tuple(sorted(set(people) - ORDINARY)))
 
     def __post_init__(self) -> None:
@@ -932,7 +935,7 @@ class Redactor:
         return "".join((*out, text[at:]))
 
     def _decoded(self, decode: Callable[[str], str], coded: re.Match[str]) -> str:
-        """Clean a text that was coded once more; it stays as it is if there is no secret in it."""
+        """Return a text, coded once more, without its secrets; unchanged where it has none."""
         plain = decode(coded[0])
         cleaned = plain if plain == coded[0] else self._clean(plain)
         return coded[0] if cleaned == plain else cleaned

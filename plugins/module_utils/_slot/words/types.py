@@ -63,9 +63,11 @@ class OnFailure(StrEnum):
 
 
 class Way(StrEnum):
-    """How engines are replaced. PLAIN: all stop before the first one starts. ROLLING: the replicas of a profile in
-    batches, while the others serve. BESIDE: the new one is started and verified beside the old one, which serves until
-    then."""
+    """The way to replace engines.
+
+    PLAIN: all stop before the first one starts. ROLLING: the replicas of a profile in batches, while the others serve.
+    BESIDE: the new one is started and verified beside the old one, which serves until then.
+    """
 
     PLAIN = "plain"
     ROLLING = "rolling"
@@ -82,7 +84,7 @@ class Mode(StrEnum):
 
 
 class End(StrEnum):
-    """Where a run ended."""
+    """The end of a run."""
 
     UNCHANGED = "unchanged"  # nothing had to be done
     COMMITTED = "committed"  # what was asked for holds
@@ -343,7 +345,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things are on the host."""
+    """The paths of a slot on the host."""
 
     slot: str = "main"
     config_dir: PurePosixPath = CONFIG_DIR

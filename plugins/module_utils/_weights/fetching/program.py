@@ -36,7 +36,7 @@ def pause(over: threading.Event, seconds: float) -> None:
 
 
 def part_name(name: str, entry: list[Any], kind: str) -> str:
-    """Where a file is put together: named by its content too, so that bytes of another version are never continued.
+    """Return the name under which a file is put together; it covers the content, so another version is never continued.
 
     What came from other hosts has holes, so only they can continue it.
     """
@@ -45,7 +45,7 @@ def part_name(name: str, entry: list[Any], kind: str) -> str:
 
 
 def digests(path: str, size: int) -> tuple[str, str]:
-    """(SHA-256, Git's SHA-1 of a blob) of a file."""
+    """Return the SHA-256 and Git's SHA-1 (of a blob) of a file."""
     content, blob = hashlib.sha256(), hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     with open(path, "rb") as stream:
         while chunk := stream.read(4 * CHUNK):
@@ -154,7 +154,7 @@ class Job:
         return arrived(part, self._kind) if os.path.exists(part) else 0
 
     def _bytes(self) -> int:
-        """Bytes that are there."""
+        """Return how many bytes of the model have arrived."""
         total: int = sum(self._files[name][0] for name in list(self._done))
         with os.scandir(self._job["folder"]) as entries:
             for entry in entries:

@@ -68,11 +68,11 @@ class Interrupted(Exception):
 
 
 class Wrong(Exception):
-    """What came is not what was promised, and was thrown away."""
+    """A transfer that brought other bytes than were promised. They were thrown away."""
 
 
 def chosen(names: list[str], include: list[str], exclude: list[str]) -> list[str]:
-    """The files that belong to the model: nothing hidden, something of ``include``, nothing of ``exclude``."""
+    """Return the files that belong to the model: nothing hidden, something of ``include``, nothing of ``exclude``."""
 
     def fits(name: str, patterns: list[str]) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
@@ -160,8 +160,10 @@ def may_come_later(status: int) -> bool:
 
 
 class Source(ABC):
-    """What all ways have in common. where: names the source in messages; wrong: hosts that gave wrong bytes, with what
-    was wrong."""
+    """A way to fetch files.
+
+    where: names the source in messages. wrong: hosts that gave wrong bytes, with what was wrong.
+    """
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -172,7 +174,7 @@ class Source(ABC):
         """Bring what is missing of one file; raises Fault, Interrupted or Wrong."""
 
     def another(self, name: str, part: str, wrong: int, said: str) -> bool:
-        """Whether a file that came wrong so many times is asked for once more; ``said`` is what was wrong."""
+        """Tell whether to ask once more for a file that came wrong ``wrong`` times; ``said`` is what was wrong."""
         return wrong < WRONG_LIMIT
 
     def right(self, name: str, part: str) -> None:
@@ -432,7 +434,7 @@ class Peers(Source):
         self.wrong[host] = said
 
     def _block(self, host: str, name: str, number: int) -> bytes | None:
-        """A block of a file as a host has it; None if the host does not answer."""
+        """Return a block of a file as a host has it; None if the host does not answer."""
         request = urllib.request.Request(f"{self._urls[host]}/{urllib.parse.quote(name)}")
         request.add_header("Range", f"bytes={number * CHUNK}-{(number + 1) * CHUNK - 1}")
         try:
@@ -445,13 +447,13 @@ class Peers(Source):
 
 
 def block_digests(path: str) -> list[bytes]:
-    """The SHA-256 of each block of a file."""
+    """Return the SHA-256 of each block of a file."""
     with open(path, "rb") as stream:
         return [hashlib.sha256(block).digest() for block in iter(lambda: stream.read(CHUNK), b"")]
 
 
 def aria2_argv(urls: list[str], part: str, rate: str, stall_s: float) -> list[str]:
-    """The command that brings one file from all of these addresses and goes on where an earlier one stopped."""
+    """Return the command that brings one file from all of these addresses and goes on where an earlier one stopped."""
     folder, name = os.path.split(part)
     options = {
         "dir": folder,
@@ -482,14 +484,14 @@ def aria2_argv(urls: list[str], part: str, rate: str, stall_s: float) -> list[st
 
 
 def aria2_said(output: str) -> str:
-    """The last thing that aria2 calls an error, without where in its source that is."""
+    """Return the last error that aria2 printed, without addresses."""
     found = re.findall(r"errorCode=\d+ (.+)", output)
     words = [word for word in (found[-1].split() if found else ["aria2", "ended", "early"]) if "://" not in word]
     return " ".join(words)[:200]
 
 
 def arrived(path: str, kind: str) -> int:
-    """How many bytes of a file are there. aria2 writes pieces in any order, so its files have holes."""
+    """Return how many bytes of a file have arrived; aria2 writes pieces in any order, so its files have holes."""
     status = os.stat(path)
     return min(status.st_size, status.st_blocks * 512) if kind == "peers" else status.st_size
 
@@ -554,7 +556,7 @@ class Hub(Source):
         )
 
     def _gone(self, revision: str) -> str:
-        """What to say of a revision that the hub does not have: upstream rewrote its history, or the name is wrong."""
+        """Return the message about a revision that the hub lacks: its history was rewritten, or the name is wrong."""
         now = self._info(None).sha
         return (
             f"{self._spec['repository']} has no revision {revision} at {self._endpoint}; its main branch is {now} now. "
@@ -671,14 +673,14 @@ class Hub(Source):
 
 
 def _brief(error: BaseException) -> str:
-    """An error's first line without addresses, which may be signed."""
+    """Return an error's first line without addresses, which may be signed."""
     words = (str(error).splitlines() or [""])[0].split()
     return f"{type(error).__name__} {' '.join(word for word in words if '://' not in word)}".strip()[:200]
 
 
 @contextmanager
 def network(where: str) -> Iterator[None]:
-    """Everything that a network does to a transfer, as one exception."""
+    """Raise one exception for everything that a network does to a transfer."""
     try:
         yield
     except (Fault, Wrong, Interrupted, urllib.error.HTTPError):

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What pyproject.toml cannot say: with FRONTDOOR_COMPILE=1 the modules that every request passes are compiled by mypyc.
+"""The compiled build: with FRONTDOOR_COMPILE=1, mypyc compiles the modules that every request passes.
 
 Without it the package is pure Python. Both have the same sources and behave alike.
 """
