@@ -24,7 +24,7 @@ COMPILED = [
     *("http/relay", "http/upstream", "observability/activity", "observability/ledger", "observability/metrics"),
     "observability/sentinel",
     *("policy/asked", "policy/document", "policy/editing", "policy/form", "policy/modality"),
-    *("policy/outline", "policy/routing", "slot/current", "slot/replicas"),
+    *("policy/outline", "policy/prefix", "policy/routing", "slot/current", "slot/replicas"),
 ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -63,6 +64,9 @@ def test_any_body_is_read_in_any_pieces(
     assert json.loads(written) == content
     assert len(json.dumps(read)) < len(body)
     assert MARK.encode() not in written
+    spelt = orjson.dumps(content)
+    assert document.spelt(orjson.dumps(read), 10**6) == spelt
+    assert spelt.startswith(document.spelt(orjson.dumps(read), SHORT + 100))
     for text, original in zip(read.values(), content.values(), strict=True):
         if isinstance(text, str):
             assert document.whole(text, 10**6) == original

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -44,29 +44,96 @@ def test_the_least_loaded_with_room_is_taken() -> None:
     assert router().choose(ANYWHERE, 0b1011, [3, 2, 0, 1]) == 3
 
 
-@pytest.mark.parametrize("wish", [Wish(session=1), Wish(prompt=1)])
+@pytest.mark.parametrize("wish", [Wish(session=1), Wish(blocks=(1, 2, 3), own=1)])
 def test_what_was_there_before_goes_there_again(wish: Wish) -> None:
     one = router()
     first = one.choose(wish, ALL, [1, 1, 0, 1])
     assert first == 2
     # although others have less to do
-    assert one.choose(wish, ALL, [0, 0, 1, 0]) == 2
-    # but not beyond its share, nor where there is no room
-    assert one.choose(wish, ALL, [0, 0, 4, 0]) != 2
-    assert one.choose(wish, 0b1011, IDLE) != 2
-    # that was for want of room: it comes back
-    assert one.choose(wish, ALL, IDLE) == 2
+    assert one.choose(wish, ALL, [0, 0, 4, 0]) == 2
+    assert one.choose(wish, ALL, [4, 4, 10, 4]) == 2
+    # but not beyond half as much again and four, nor where there is no room
+    assert one.choose(wish, ALL, [4, 4, 11, 4]) != 2
+    moved = one.choose(wish, 0b1011, IDLE)
+    assert moved != 2
+    # for want of room: a session comes back, and a conversation goes on where most of it is
+    assert one.choose(wish, ALL, IDLE) == (moved if wish.blocks else 2)
 
 
-def test_a_session_comes_before_a_prompt() -> None:
+def test_where_most_of_a_conversation_is_it_goes_on() -> None:
     one = router()
-    assert one.choose(Wish(prompt=7), ALL, [1, 0, 1, 1]) == 1
+    assert one.choose(Wish(blocks=(1, 2), own=1), ALL, [0, 1, 1, 1]) == 0
+    assert one.choose(Wish(blocks=(1, 2, 3, 4), own=1), ALL, [9, 0, 1, 1]) == 1
+    assert one.choose(Wish(blocks=(1, 2, 3, 4, 5), own=1), ALL, IDLE) == 1
+    # what was changed at its end, too
+    assert one.choose(Wish(blocks=(1, 2, 3, 7), own=1), ALL, IDLE) == 1
+
+
+def test_what_many_have_in_common_decides_between_equals_alone() -> None:
+    one = router()
+    new = iter(range(10, 100))
+
+    def begin(loads: list[int], *common: int) -> int:
+        return one.choose(Wish(blocks=(*common, next(new)), own=len(common)), ALL, loads)
+
+    assert begin([1, 1, 0, 1], 1, 2) == 2
+    assert begin(IDLE, 1, 2) == 2
+    assert begin([0, 0, 1, 0], 1, 2) != 2
+    # the others have their share, and of a new one they learn it
+    assert Counter(begin(IDLE, 1, 2) for _ in range(40)).keys() == set(range(4))
+
+
+def test_a_replica_that_was_away_gets_no_more_than_a_few_of_those_that_begin() -> None:
+    one = router(0b0111)
+    for number in range(60):
+        one.choose(Wish(blocks=(number,)), 0b0111, IDLE)
+    one.usable = ALL
+    begun = Counter(one.choose(Wish(blocks=(100 + number,)), ALL, IDLE) for number in range(40))
+    assert begun[3] <= 14
+
+
+def test_a_session_comes_before_what_many_have_in_common_and_after_the_conversation() -> None:
+    one = router()
+    assert one.choose(Wish(blocks=(7, 8), own=1), ALL, [1, 0, 1, 1]) == 1
     assert one.choose(Wish(session=5), ALL, [1, 1, 1, 0]) == 3
-    assert one.choose(Wish(session=5, prompt=7), ALL, IDLE) == 3
+    # an agent of a session whose instructions another replica knows
+    assert one.choose(Wish(session=5, blocks=(7, 9), own=1), ALL, IDLE) == 3
+    assert one.choose(Wish(session=5, blocks=(7, 8), own=1), ALL, IDLE) == 1
+    assert one.choose(Wish(session=5, blocks=(6,)), ALL, IDLE) == 3
+
+
+def test_who_finds_room_on_one_replica_alone_is_known_there() -> None:
+    gate, one = Limiter(1, 1), router(0b11)
+    gate.set_limits([1, 1])
+    guest = Guest("a", 1, -1)
+    guest.choose = lambda room: one.choose(Wish(blocks=(1,)), room, [1, 0])  # type: ignore[method-assign]
+    gate.enter(Guest("b", 1, 0b01), "b", may_wait=False, may_use=0b01)
+    gate.enter(guest, "a", may_wait=False)
+    assert guest.replica == 1
+    assert one.choose(Wish(blocks=(1,)), 0b11, [0, 0]) == 1
+
+
+loads_of_four = st.lists(st.integers(0, 12), min_size=4, max_size=4)
+wishes = st.builds(
+    Wish,
+    session=st.none() | st.integers(0, 3),
+    blocks=st.lists(st.integers(0, 5), max_size=4).map(tuple),
+    own=st.just(1),
+)
+
+
+@given(st.lists(st.tuples(wishes, st.integers(1, ALL), loads_of_four), min_size=1, max_size=30))
+def test_no_replica_gets_more_than_its_bound_for_what_it_knows(asked: list[tuple[Wish, int, list[int]]]) -> None:
+    one = router()
+    for wish, room, loads in asked:
+        chosen = one.choose(wish, room, loads)
+        assert room >> chosen & 1
+        fewest = min(load for replica, load in enumerate(loads) if room >> replica & 1)
+        assert loads[chosen] <= max(fewest, 1.5 * min(loads) + 4)
 
 
 def test_who_was_on_a_replica_that_is_gone_moves_for_good() -> None:
-    one, wish = router(), Wish(session=1, prompt=2)
+    one, wish = router(), Wish(session=1, blocks=(2,))
     assert one.choose(wish, ALL, [0, 1, 1, 1]) == 0
     one.usable = 0b1110
     moved = one.choose(wish, 0b1110, IDLE)
@@ -92,14 +159,16 @@ def test_a_strict_session_may_use_its_replica_alone() -> None:
 
 @pytest.mark.interpreted
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routing, "_REMEMBERED", 16)
+    monkeypatch.setattr(routing, "_SESSIONS", 8)
+    monkeypatch.setattr(routing, "_BLOCKS", 16)
     if hasattr(Router.choose, "__code__"):
         one = router()
         for number in range(100):
-            one.choose(Wish(session=number, prompt=-number), ALL, IDLE)
-        assert (len(one._sessions), len(one._prompts)) == (16, 16)
+            one.choose(Wish(session=number, blocks=(1, -2 - number), own=1), ALL, IDLE)
+        assert (len(one._sessions), len(one._blocks)) == (8, 16)
+        assert one._blocks.find(1), "what is used is not forgotten"
         one.forget()
-        assert (len(one._sessions), len(one._prompts)) == (0, 0)
+        assert (len(one._sessions), len(one._blocks)) == (0, 0)
 
 
 # --- what a request says --------------------------------------------------------------------------------------------
@@ -113,6 +182,7 @@ def read(
     sent: Any = None,
     lengths: tuple[int, ...] = (),
     kind: str = "vllm",
+    client: str = "a",
     **routing: Any,
 ) -> Wish | Refusal:
     reader = Reader(Routing(**routing), lengths, counts_answer=kind == "vllm")
@@ -120,7 +190,7 @@ def read(
     document = Document(json.dumps(body).encode())
     wanted = document.body if sent is None else document.written(sent)
     assert not isinstance(wanted, Refusal)
-    return reader.wish(path, lines, document, wanted, usable)
+    return reader.wish(path, lines, document, wanted, usable, client)
 
 
 def wish(body: Any, fields: str = "", **told: Any) -> Wish:
@@ -138,16 +208,24 @@ def test_the_turns_of_a_conversation_begin_alike() -> None:
     first = wish({"messages": start})
     later = wish({"messages": [*start, said("assistant", "hi"), said("user", "more")], "temperature": 0.5})
     other = wish({"messages": [start[0], said("user", "good day")]})
-    assert first.prompt == later.prompt is not None
-    assert other.prompt != first.prompt
-    assert wish({"messages": start}, prefix_affinity=False).prompt is None
+    assert (len(first.blocks), first.own, later.own) == (2, 1, 1)
+    assert later.blocks[:2] == first.blocks
+    assert other.blocks[0] == first.blocks[0]
+    assert other.blocks[1] != first.blocks[1]
+    assert wish({"messages": start}, client="b").blocks[0] == first.blocks[0]
+    assert wish({"messages": start}, client="b").blocks[1] != first.blocks[1]
+    assert wish({"messages": start}, prefix_affinity=False).blocks == ()
     words = "once upon a time " * 400
-    assert wish({"prompt": words}, path=COMPLETIONS).prompt == wish({"prompt": words + "x"}, path=COMPLETIONS).prompt
-    turns = [wish({"instructions": who, "input": "hello"}, path=RESPONSES).prompt for who in ("a", "b")]
-    assert turns[0] != turns[1]
+    texts = [wish({"prompt": text}, path=COMPLETIONS) for text in (words, words + "x")]
+    assert [one.own for one in texts] == [0, 0]
+    assert texts[0].blocks[0] == texts[1].blocks[0]
+    turns = [wish({"instructions": who, "input": "hello"}, path=RESPONSES).blocks for who in ("a", "b")]
+    assert not set(turns[0]) & set(turns[1])
 
 
-@pytest.mark.parametrize("header", ["x-session-id", "X-Conversation-Id", "X-AGENT-ID"])
+@pytest.mark.parametrize(
+    "header", ["x-session-id", "X-Conversation-Id", "X-AGENT-ID", "X-OpenWebUI-Chat-Id", "session-id"]
+)
 def test_a_header_names_a_session(header: str) -> None:
     found = wish({}, f"{header}: abc ")
     assert found.session == wish({"messages": []}, f"{header}:abc").session is not None
@@ -159,7 +237,11 @@ def test_a_header_names_a_session(header: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [{"session_id": "a"}, {"metadata": {"conversation_id": "a"}}, {"prompt_cache_key": "a"}, {"user": "a"}]
+    "body",
+    [
+        *({"session_id": "a"}, {"metadata": {"conversation_id": "a"}}, {"prompt_cache_key": "a"}, {"user": "a"}),
+        *({"litellm_session_id": "a"}, {"metadata": {"user_id": "a"}}, {"safety_identifier": "a"}),
+    ],
 )
 def test_a_member_names_a_session(body: dict[str, Any]) -> None:
     assert wish(body).session is not None
@@ -189,10 +271,12 @@ def test_how_sticky_a_session_is(sticky: str, asked: str, strict: bool | None) -
 
 def test_a_body_that_cannot_be_read_says_nothing() -> None:
     document = Document(b"\xff")
-    found = Reader(Routing(), (), counts_answer=True).wish(CHAT, b"X-Session-Id: a\r\n", document, document.body, ALL)
+    found = Reader(Routing(), (), counts_answer=True).wish(
+        CHAT, b"X-Session-Id: a\r\n", document, document.body, ALL, "a"
+    )
     assert isinstance(found, Wish)
     assert found.session is not None
-    assert found.prompt is None
+    assert found.blocks == ()
 
 
 @pytest.mark.interpreted
@@ -273,8 +357,8 @@ def test_requests_without_a_prompt_do_not_begin_alike() -> None:
         {"prompt": [2**70]},
     ]
     for body in bodies:
-        assert wish(body).prompt is None
-    assert wish({"system": "be kind", "messages": []}).prompt is not None
+        assert wish(body).blocks == ()
+    assert wish({"system": "be kind", "messages": []}).blocks
 
 
 # --- turns on several replicas --------------------------------------------------------------------------------------
@@ -293,7 +377,6 @@ class Guest:
         self.where = "queue"
 
     def choose(self, room: int) -> int:
-        assert room & (room - 1), "there is something to choose"
         assert room & ~self.may_use == 0
         return room.bit_length() - 1
 

@@ -371,7 +371,9 @@ class App:
         wish: Wish | None = None
         replicas = follower.replicas
         if replicas.several and head.route.generates and not head.coded:
-            found = follower.reader.wish(head.route.path, head.fields, document, wanted, replicas.open)
+            found = follower.reader.wish(
+                head.route.path, head.fields, document, wanted, replicas.open, client.client_key
+            )
             if isinstance(found, Refusal):
                 return found
             wish = found

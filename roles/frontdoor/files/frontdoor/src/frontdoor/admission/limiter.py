@@ -34,7 +34,7 @@ class Waiter(Protocol):
     replica: int
 
     def choose(self, room: int) -> int:
-        """Which of several replicas with room to take; they are bits. Must not raise, must not use the limiter."""
+        """Which of the replicas with room to take; they are bits. Must not raise, must not use the limiter."""
 
     def granted(self) -> None:
         """Its permits are held from now on. Must not raise, must not re-enter the limiter for itself."""
@@ -223,14 +223,8 @@ class Limiter:
 
     def _take(self, waiter: Waiter, key: str, permits: int, room: int) -> None:
         """Take permits of one of the replicas in `room`."""
-        if room == 1:
-            # with one engine every request passes here
-            replica = 0
-        elif room & (room - 1):
-            replica = waiter.choose(room)
-        else:
-            replica = room.bit_length() - 1
-        waiter.replica = replica
+        # with one engine there is nothing to choose
+        waiter.replica = replica = 0 if len(self._limits) == 1 else waiter.choose(room)
         self._holders[waiter] = key, permits
         self.active += permits
         self.held[replica] += permits

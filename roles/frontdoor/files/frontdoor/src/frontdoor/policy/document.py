@@ -160,6 +160,10 @@ class Document:
         """JSON of any part of the content, with the middles of its long texts."""
         return text if self._outline is None else self._outline.restored(text, self.body)
 
+    def spelt(self, text: bytes, most: int) -> bytes:
+        """JSON of any part of the content, the same however the client spelt it; of a long one the beginning."""
+        return text if self._outline is None else self._outline.spelt(text, self.body, most)
+
     def forget(self) -> None:
         """Hold no more than the body and its outline."""
         self._content = self.sent = None

@@ -9,9 +9,12 @@ values. The middles are put back where a body is written anew.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+
+import orjson
 
 #: bodies up to this size are read as they are
 SHORT = 64 * 1024
@@ -31,7 +34,10 @@ MARK = _MARK.decode()
 _CUT = re.compile(MARK + "([0-9]+)>")
 # the longest escape, which no text may be cut in
 _ESCAPE_BYTES = 6
-_BEYOND_ASCII = bytes(range(0x80, 0x100))
+_FIRST_HALF = re.compile(rb"\\u[dD][89abAB]..")
+# UTF-8: bytes from which on they continue a character, and lead one of two, three and four
+_CONTINUES, _LEADS, _LEADS_THREE, _LEADS_FOUR = 0x80, 0xC0, 0xE0, 0xF0
+_CHARACTER_BYTES = 4
 # like an engine that is generous with control characters
 _DECODER = json.JSONDecoder(strict=False)
 
@@ -135,26 +141,66 @@ class Outline:
             parts += (view[begun:ended], rest)
         return b"".join(parts)
 
+    def spelt(self, written: bytes, body: bytes | bytearray, most: int) -> bytes:
+        """As `restored`, but with texts spelt as orjson does; of a longer one the beginning, of about that size."""
+        first, *others = written.split(_MARK)
+        parts, left = [first], most - len(first)
+        for other in others:
+            if left <= 0:
+                break
+            number, _end, rest = other.partition(b">")
+            begun, ended = self._cuts[int(number)]
+            middle = self._middle(int(number), body, left)
+            cut = len(middle) < ended - begun
+            if b"\\" in middle:
+                # what is no escape, or half a surrogate pair, no engine takes
+                with contextlib.suppress(ValueError, orjson.JSONEncodeError):
+                    middle = orjson.dumps(_decoded(middle))[1:-1]
+            parts.append(middle)
+            if cut:
+                break
+            parts.append(rest)
+            left -= len(middle) + len(rest)
+        return b"".join(parts)
+
     def whole(self, text: str, body: bytes | bytearray, most: int) -> str:
         """A text of the document with its middle, of which at most so many bytes are read."""
 
         def middle(found: re.Match[str]) -> str:
-            begun, ended = self._cuts[int(found[1])]
-            raw = bytes(body[begun : min(ended, begun + most)])
-            if begun + most < ended:
-                raw = raw[: _kept(raw)]
             try:
-                return str(_DECODER.decode(f'"{raw.decode(errors="replace")}"'))
+                return _decoded(self._middle(int(found[1]), body, most))
             except ValueError:
                 # no escape, which no engine takes
                 return ""
 
         return _CUT.sub(middle, text)
 
+    def _middle(self, number: int, body: bytes | bytearray, most: int) -> bytes:
+        """A middle as the client sent it; of a longer one whole characters of the first so many bytes."""
+        begun, ended = self._cuts[number]
+        raw = bytes(body[begun : min(ended, begun + most)])
+        return raw[: _kept(raw)] if begun + most < ended else raw
+
+
+def _decoded(raw: bytes) -> str:
+    return str(_DECODER.decode(f'"{raw.decode(errors="replace")}"'))
+
 
 def _kept(beginning: bytes) -> int:
     """How much of the beginning of a text can be kept: whole characters, and whole escapes, also of surrogate pairs."""
     kept = len(beginning)
-    while (last := beginning.rfind(b"\\", max(0, kept - _ESCAPE_BYTES), kept)) >= 0:
-        kept = last
-    return len(beginning[:kept].rstrip(_BEYOND_ASCII))
+    # without those that are escaped, each backslash begins an escape
+    last = beginning.replace(b"\\\\", b"__")[-2 * _ESCAPE_BYTES :]
+    if (at := last.rfind(b"\\")) >= 0:
+        size = _ESCAPE_BYTES if last[at + 1 : at + 2] == b"u" else 2
+        if at + size > len(last):
+            kept, last = kept - len(last) + at, last[:at]
+        if _FIRST_HALF.fullmatch(last[-_ESCAPE_BYTES:]):
+            kept -= _ESCAPE_BYTES
+    for behind in range(1, min(_CHARACTER_BYTES, kept) + 1):
+        byte = beginning[kept - behind]
+        if byte < _CONTINUES or byte >= _LEADS:
+            # the first byte of the last character: has it all of its bytes?
+            whole = byte < _CONTINUES or behind == 2 + (byte >= _LEADS_THREE) + (byte >= _LEADS_FOUR)
+            return kept if whole else kept - behind
+    return kept

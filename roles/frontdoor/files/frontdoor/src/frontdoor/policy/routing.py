@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The wish of a generation for a replica, by its session, the beginning of its prompt, and its length.
+"""The wish of a generation for a replica, by its session, its prompt, and its length.
 
 Pure. Only slots with several replicas look.
 """
@@ -11,30 +11,32 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
 from frontdoor.admission.router import Wish
 from frontdoor.config import Routing
 from frontdoor.errors import Refusal
 from frontdoor.policy.document import Document
+from frontdoor.policy.prefix import BEFORE, PROMPTS, blocks_of
 from frontdoor.policy.routes import GENERATE, PARAMETERS, TOKEN_FIELDS
 
 #: what names a session where the profile does not say, in this order
-HEADERS = ("x-session-id", "x-conversation-id", "x-agent-id")
+HEADERS = (
+    *("x-session-id", "x-conversation-id", "x-agent-id"),
+    # those of Claude Code, Open WebUI, opencode and others, LiteLLM, and Codex
+    *("x-claude-code-session-id", "x-openwebui-chat-id", "x-session-affinity", "x-opencode-session"),
+    *("x-litellm-session-id", "thread-id", "session-id"),
+)
 JSON_FIELDS = (
-    *("session_id", "conversation_id", "metadata.session_id", "metadata.conversation_id"),
-    *("prompt_cache_key", "user"),
+    *("session_id", "conversation_id", "metadata.session_id", "metadata.conversation_id", "litellm_session_id"),
+    # a session for Claude Code, somebody who may have several for others
+    *("prompt_cache_key", "metadata.user_id", "safety_identifier", "user"),
 )
 _MODE = re.compile(rb"(?im)^x-sticky-mode:[ \t]*(off|prefer|strict)[ \t]*\r$")
 _ESTIMATE = re.compile(rb"(?im)^x-estimated-prompt-tokens:[ \t]*([0-9]{1,12})[ \t]*\r$")
 # Text that a token never holds more of on average, spaces apart: an estimate must not refuse what would fit. English
 # and code have 4, Thai has 3 to 4.
 _CHARACTERS = 8
-# how much of a prompt tells those that begin alike
-_BEGINNING = 4096
-# members that hold a prompt, and those that stand before it
-_PROMPTS = ("messages", "input", "prompt", "token_ids")
-_BEFORE = ("system", "instructions")
+# how much of a name tells sessions apart
+_MAX_NAME = 4096
 # with it the engine shortens a prompt that does not fit
 _SHORTENED = "truncate_prompt_tokens"
 _REPLICA = re.compile(rb"[?&]replica=([0-9]{1,3})(?:&| )")
@@ -52,11 +54,6 @@ def names_all_replicas(line: bytes) -> bool:
     return _ALL_REPLICAS.search(line) is not None
 
 
-def headers_of(names: Sequence[str]) -> tuple[re.Pattern[bytes], ...]:
-    """What finds each of these header fields among header lines."""
-    return tuple(re.compile(rb"(?im)^%b:[ \t]*([^\r\n]*)\r$" % re.escape(name.encode())) for name in names)
-
-
 class Reader:
     """Reads wishes by the settings of one profile.
 
@@ -66,7 +63,8 @@ class Reader:
 
     def __init__(self, routing: Routing, lengths: Sequence[int], *, counts_answer: bool) -> None:
         self._routing = routing
-        self._headers = headers_of(HEADERS if routing.headers is None else routing.headers)
+        headers = HEADERS if routing.headers is None else routing.headers
+        self._headers = {name.lower().encode(): rank for rank, name in enumerate(headers)}
         fields = JSON_FIELDS if routing.json_fields is None else routing.json_fields
         self._fields = tuple(field.split(".") for field in fields)
         self._lengths = tuple(lengths)
@@ -74,29 +72,28 @@ class Reader:
         self._counts_answer = counts_answer
 
     def wish(
-        self, path: str, fields: bytes, document: Document, sent: bytes | bytearray, usable: int
+        self, path: str, fields: bytes, document: Document, sent: bytes | bytearray, usable: int, client: str
     ) -> Wish | Refusal:
         """The wish of a request, or why no open replica can hold it.
 
-        `fields` are its header lines, `sent` is the body as the engine is sent it, and `usable` are the open replicas,
-        as bits. A body that cannot be read says nothing.
+        `fields` are its header lines, `sent` is the body as the engine is sent it, `usable` are the open replicas, as
+        bits, and `client` is who competes. A body that cannot be read says nothing.
         """
         content = document.content if sent is document.body else document.sent
         table = content if isinstance(content, dict) else {}
         session, strict = self._session(fields, table, document)
-        beginning = _beginning(table, document) if self._routing.prefix_affinity else b""
-        prompt = hash(beginning) if beginning else None
+        blocks, own = blocks_of(table, document, client) if self._routing.prefix_affinity else ((), 0)
         if not self._shortest:
-            return Wish(session, prompt, strict)
+            return Wish(session, blocks, own, strict)
         limit, answer = self._answer(path, table)
         tokens = self._tokens(fields, sent, table, answer, document)
         if tokens <= self._shortest:
-            return Wish(session, prompt, strict)
+            return Wish(session, blocks, own, strict)
         fits = sum(1 << one for one, length in enumerate(self._lengths) if tokens <= length)
         if not fits & usable:
             longest = max(length for one, length in enumerate(self._lengths) if usable >> one & 1)
             return _too_long(tokens, longest, limit, answer)
-        return Wish(session, prompt, strict, fits)
+        return Wish(session, blocks, own, strict, fits)
 
     def _session(self, fields: bytes, table: dict[str, Any], document: Document) -> tuple[int | None, bool]:
         """The hash of what names the session, and whether it is to stay with its replica whatever comes."""
@@ -107,15 +104,19 @@ class Reader:
             mode = asked[1].decode().lower()
         if mode == "off":
             return None, False
-        for number, pattern in enumerate(self._headers):
-            if (found := pattern.search(fields)) and found[1].strip():
-                return hash((number, found[1].strip())), mode == "strict"
+        found = []
+        for line in fields.split(b"\r\n"):
+            field, _colon, told = line.partition(b":")
+            if (rank := self._headers.get(field.lower())) is not None and (told := told.strip()):
+                found.append((rank, told))
+        if found:
+            return hash(min(found)), mode == "strict"
         for names in self._fields:
             value: Any = table
             for name in names:
                 value = value.get(name) if isinstance(value, dict) else None
             if isinstance(value, str) and value:
-                return hash((".".join(names), document.whole(value, _BEGINNING))), mode == "strict"
+                return hash((".".join(names), document.whole(value, _MAX_NAME))), mode == "strict"
         return None, False
 
     def _tokens(
@@ -156,32 +157,6 @@ def _too_long(tokens: int, length: int, limit: str, answer: int) -> Refusal:
     return Refusal(413, "context_length_exceeded", message, details=details)
 
 
-def _beginning(table: dict[str, Any], document: Document) -> bytes:
-    """The beginning of a prompt: what stands before the conversation, and its messages up to the user's first one.
-
-    The turns of one conversation begin alike, and two conversations seldom do. Empty where no prompt is found: such
-    requests are not alike.
-    """
-    parts = [table.get(name) for name in _BEFORE]
-    for name in _PROMPTS:
-        value = table.get(name)
-        if isinstance(value, list):
-            first = next(
-                (at for at, one in enumerate(value) if isinstance(one, dict) and one.get("role") == "user"), -1
-            )
-            value = value[: first + 1] if first >= 0 else value[:_BEGINNING]
-        elif isinstance(value, str):
-            value = document.whole(value, _BEGINNING)[:_BEGINNING]
-        parts.append(value)
-    if not any(parts):
-        return b""
-    try:
-        return document.restored(orjson.dumps(parts))
-    except orjson.JSONEncodeError:
-        # numbers beyond 64 bits, half a surrogate pair
-        return b""
-
-
 class _Counted:
     """Counts at least as much of the texts of a document as the longest context can hold."""
 
@@ -192,9 +167,9 @@ class _Counted:
 
     def least_tokens(self, table: dict[str, Any]) -> int:
         """The least number of tokens of a prompt; of several prompts that of the longest, since each has a context."""
-        before = sum(self._characters(table.get(name)) for name in _BEFORE)
+        before = sum(self._characters(table.get(name)) for name in BEFORE)
         found = 0
-        for name in _PROMPTS:
+        for name in PROMPTS:
             value = table.get(name)
             if isinstance(value, list) and name in ("prompt", "token_ids"):
                 longest = len(value) if _are_tokens(value) else max(map(self._of_prompt, value), default=0)
