@@ -18,7 +18,10 @@ pytestmark = pytest.mark.scenario
 
 FAULTS = {
     "dies": ("    page()\n", f"    raise RuntimeError('poisoned, {digest('a')}')\n"),
-    "silent": ("        await server.open(listen.host, listen.port)\n", "        print('poisoned', flush=True)\n"),
+    "silent": (
+        "        service.keep(await server.open(listen.host, listen.port, service.kept()))\n",
+        "        print('poisoned', flush=True)\n",
+    ),
 }
 
 

@@ -169,7 +169,9 @@ class ProcTable:
             return ()
         wanted = {f"socket:[{inode}]" for inode in inodes}
         what = f"port {port}"
-        found = tuple(_holder(pid, what) for pid in _pids() if wanted & _targets(pid))
+        pids = [pid for pid in _pids() if wanted & _targets(pid)]
+        # systemd keeps sockets for services, which have them too.
+        found = tuple(_holder(pid, what) for pid in pids if pid != 1 or len(pids) == 1)
         return found or (Holder(0, "a process that can't be seen", "unknown", "", what),)
 
     def render_nodes(self) -> tuple[str, ...]:

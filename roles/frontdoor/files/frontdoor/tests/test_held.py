@@ -102,12 +102,12 @@ async def test_silent_connections_count_and_end_with_tls_too(tmp_path: Path, cer
             client.leave()
         await until(lambda: not run.app.connection_limiter.handshakes)
         # and when nobody else of them leaves, their time ends
-        patient = run.listener._limits
-        run.listener._limits = patient._replace(header_timeout_s=0.3)
+        patient = run.app.server.limits
+        run.app.server.limits = patient._replace(header_timeout_s=0.3)
         silent = [await run.client(address="127.0.0.2") for _ in range(10)]
         for client in silent:
             assert await client.closed()
-        run.listener._limits = patient
+        run.app.server.limits = patient
         assert (await (await run.client(trust, address="127.0.0.3")).ask("GET", "/health")).status == 200
         await until(lambda: not run.app.connection_limiter.handshakes)
 

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import files as host_files
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import processes
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import HostFiles
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import HttpClient
@@ -242,6 +243,16 @@ def test_this_process_is_found_by_its_port():
     assert ProcTable().cmdline(os.getpid())
     assert ProcTable().environ(os.getpid())
     assert ProcTable().cmdline(0) == ()
+
+
+@pytest.mark.parametrize(("pids", "named"), [([1, 2], [2]), ([1], [1]), ([2, 3], [2, 3])])
+def test_systemd_holds_no_port_that_it_keeps_for_a_service(monkeypatch, pids, named):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        inode = f"socket:[{os.fstat(server.fileno()).st_ino}]"
+        monkeypatch.setattr(processes, "_pids", lambda: [*pids, 9])
+        monkeypatch.setattr(processes, "_targets", lambda pid: {inode} if pid in pids else set())
+        holders = ProcTable().port_holders(server.getsockname()[1])
+    assert [holder.pid for holder in holders] == named
 
 
 def test_addresses_by_network_device():

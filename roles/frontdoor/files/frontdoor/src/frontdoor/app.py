@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import time
 from collections.abc import Callable, Iterable
 
@@ -156,13 +157,15 @@ class App:
             one.replicas.stop()
         self.ledger.sweep()
 
-    def drain(self) -> None:
-        """Take no more work; idle clients are sent away, running answers go on."""
+    def drain(self, keep: Callable[[socket.socket], None] | None = None) -> None:
+        """Take no more work; running answers go on. Idle clients are left to `keep`, or sent away."""
         for one in self.followers:
             one.drain()
         self._admin.drain()
         for connection in list(self.connections):
-            if connection.idle:
+            if connection.idle and keep is not None and connection.unknown:
+                connection.hand_over(keep)
+            elif connection.idle:
                 connection.transport.close()
 
     def interrupt(self) -> int:

@@ -10,14 +10,13 @@ import gc
 import hashlib
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import uvloop
 
-from frontdoor import __version__
+from frontdoor import __version__, service
 from frontdoor.app import App
 from frontdoor.config import Config, ConfigError, load, taken
 from frontdoor.http.listener import Listener
@@ -34,18 +33,6 @@ _LAST_WORDS_S = 1.0
 _LAST_CALL_S = 0.1
 # what the unit copies there is not there before it starts
 COPIES = "/run/b70-frontdoor/"
-
-
-def notify(message: str) -> None:
-    """Tell the service manager, where there is one (sd_notify(3))."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
-        try:
-            channel.sendto(message.encode(), "\0" + address[1:] if address.startswith("@") else address)
-        except OSError as exc:
-            print(f"the service manager cannot be told: {exc}", file=sys.stderr)
 
 
 def _digest(path: str, config: Config) -> str:
@@ -69,13 +56,17 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
     app = App(config, loop, events)
     server = Listener(app.server, tls, listen.backlog)
     try:
-        await server.open(listen.host, listen.port)
+        service.keep(await server.open(listen.host, listen.port, service.kept()))
+        service.forget_clients()
     except OSError as exc:
         events.flush()
         print(f"cannot listen on {listen.host}:{listen.port}: {exc.strerror or exc}", file=sys.stderr)
         return EXIT_LISTEN
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    follows = asyncio.Event()
+    if os.environ.get(service.KEEPS):
+        loop.add_signal_handler(service.FOLLOWED, follows.set)
 
     def reload() -> None:
         try:
@@ -112,13 +103,19 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
         compiled=COMPILED,
     )
     events.flush()
-    notify("READY=1")
+    service.notify("READY=1")
     await stop.wait()
-    notify("STOPPING=1")
-    # it goes on listening: who comes now is told to come again, and not that nobody is there
-    app.drain()
+    service.notify("STOPPING=1")
+    if follows.is_set():
+        # who comes now is answered by the next process
+        server.hand_over(service.keep_client)
+    # else it goes on listening: who comes now is told to come again, and not that nobody is there
+    app.drain(service.keep_client if follows.is_set() else None)
     events.emit(
-        "frontdoor_draining", active_generations=app.first.limiter.active, limit_s=app.config.limits.drain_timeout_s
+        "frontdoor_draining",
+        active_generations=app.first.limiter.active,
+        limit_s=app.config.limits.drain_timeout_s,
+        followed=follows.is_set(),
     )
     events.flush()
     await _until(lambda: not app.running, app.config.limits.drain_timeout_s)

@@ -8,6 +8,7 @@ import asyncio
 import dataclasses
 import itertools
 import os
+import socket
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
@@ -486,6 +487,18 @@ class ClientConnection(asyncio.Protocol):
         """End the connection so that the client sees a broken transfer."""
         self._stage = CLOSED
         self.transport.abort()
+
+    def hand_over(self, keep: Callable[[socket.socket], None]) -> None:
+        """Leave an idle connection to the next process; what the client sends meanwhile waits in it."""
+        self._stage = CLOSED
+        keep(socket.socket(fileno=os.dup(self.transport.get_extra_info("socket").fileno())))
+        self.transport.abort()
+
+    @property
+    def unknown(self) -> bool:
+        """Whether a client of elsewhere is at the other end of a connection in clear text that has nothing unsent."""
+        known = self.from_this_host or self._of_proxy or self.server.scheme != b"http"
+        return not known and not self.transport.get_write_buffer_size()
 
     @property
     def idle(self) -> bool:

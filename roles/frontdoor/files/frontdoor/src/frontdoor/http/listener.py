@@ -5,10 +5,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import socket
 import ssl
 from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from frontdoor.http.client import ClientConnection, Server
 from frontdoor.networks import client_key
@@ -28,38 +31,79 @@ class Listener:
         self.tls = tls
         self._backlog = backlog
         self._servers: list[asyncio.Server] = []
+        # sockets that are accepted from here, and what takes the connections of the next process
+        self._watched: list[socket.socket] = []
+        self._keep: Callable[[socket.socket], None] | None = None
         self.sockets: list[socket.socket] = []
         self._handshakes: set[asyncio.Task[None]] = set()
 
-    async def open(self, host: str, port: int) -> None:
-        """Listen; raises OSError."""
+    async def open(self, host: str, port: int, kept: Iterable[socket.socket] = ()) -> list[socket.socket]:
+        """Listen and return the sockets that are new; raises OSError.
+
+        `kept` are sockets of the process before: those that listen are used where they fit, and those of clients, of
+        which nothing was read, are served.
+        """
         loop, backlog = self._loop, self._backlog
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, address in dict.fromkeys((family, address) for family, _type, _proto, _name, address in found):
+        wanted = dict.fromkeys((family, address) for family, _type, _proto, _name, address in found)
+        before, clients = dict[Any, socket.socket](), list[socket.socket]()
+        for one in kept:
+            if not one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                clients.append(one)
+            elif (where := (one.family, one.getsockname())) in wanted:
+                before[where] = one
+            else:
+                # nobody listens there any more: whoever keeps it too lets it go
+                one.shutdown(socket.SHUT_RDWR)
+                one.close()
+        new = []
+        for family, address in wanted:
             # as everywhere else :: is all addresses of the host, those of IPv4 too
             both = host == "::"
-            listening = socket.create_server(address, family=family, backlog=backlog, dualstack_ipv6=both)
+            listening = before.get((family, address))
+            if listening is None:
+                listening = socket.create_server(address, family=family, backlog=backlog, dualstack_ipv6=both)
+                new.append(listening)
             self.sockets.append(listening)
             listening.setblocking(False)
             _end_dead_connections(listening, self._server.limits.dead_peer_timeout_s)
             if self.tls is None:
                 self._servers.append(await loop.create_server(self._connection, sock=listening, backlog=backlog))
             else:
-                loop.add_reader(listening, self._accept, listening)
+                self._watch(listening)
+        for one in clients:
+            with contextlib.suppress(OSError):
+                self._take(one, one.getpeername()[0])
+        return new
+
+    def _watch(self, listening: socket.socket) -> None:
+        self._watched.append(listening)
+        self._loop.add_reader(listening, self._accept, listening)
 
     def close(self) -> None:
         """Listen no more; connections go on."""
         for server in self._servers:
             server.close()
-        for listening in self.sockets if self.tls is not None else ():
+        for listening in self._watched:
             self._loop.remove_reader(listening)
             listening.close()
-        self.sockets.clear()
+        self._servers, self._watched, self.sockets = [], [], []
+
+    def hand_over(self, keep: Callable[[socket.socket], None]) -> None:
+        """Serve only this host and proxies from now on; `keep` takes the connections of all others, still unread.
+
+        The host has to see how the process ends, and a proxy knows other hosts.
+        """
+        own = [one.dup() for one in self.sockets]
+        self.close()
+        self._keep = keep
+        for listening in own:
+            self._watch(listening)
 
     # With TLS a connection counts, and its time runs, from the moment it is there and not from the end of a handshake.
 
     def _accept(self, listening: socket.socket) -> None:
-        loop, limiter = self._loop, self._limiter
+        loop = self._loop
         try:
             accepted, peer = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -69,14 +113,22 @@ class Listener:
             loop.remove_reader(listening)
             loop.call_later(_ACCEPT_AGAIN_S, self._accept_again, listening)
             return
+        self._take(accepted, peer[0])
+
+    def _take(self, accepted: socket.socket, peer: str) -> None:
+        """Serve an accepted connection, or have it kept for the next process."""
         accepted.setblocking(False)
-        network, near = client_key(peer[0]), peer[0] == accepted.getsockname()[0]
-        if not limiter.has_room(network, near=near, proxy=limiter.is_proxy(peer[0])):
+        limiter = self._limiter
+        network, near, proxy = client_key(peer), peer == accepted.getsockname()[0], limiter.is_proxy(peer)
+        if self._keep is not None and not near and not proxy:
+            self._keep(accepted)
+            return
+        if not limiter.has_room(network, near=near, proxy=proxy):
             # in clear text nobody would understand why, and handshakes are what there are too many of
             accepted.close()
             return
         limiter.handshakes[network] += 1
-        task = loop.create_task(self._secure(accepted, network))
+        task = self._loop.create_task(self._secure(accepted, network))
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
 
@@ -92,8 +144,8 @@ class Listener:
                 self._connection,
                 accepted,
                 ssl=self.tls,
-                ssl_handshake_timeout=limits.header_timeout_s,
-                ssl_shutdown_timeout=limits.write_timeout_s,
+                ssl_handshake_timeout=limits.header_timeout_s if self.tls else None,
+                ssl_shutdown_timeout=limits.write_timeout_s if self.tls else None,
             )
         except OSError:
             # no TLS, not in time, or gone
