@@ -18,7 +18,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "width": {"type": "int"},
 }
 NOT_SERVING = 3  # as of `b70ctl status`
-# What Ansible puts in front of each line that it prints.
+# Characters that Ansible puts before each line that it prints.
 INDENT = 8
 
 

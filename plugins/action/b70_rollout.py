@@ -131,7 +131,7 @@ class ActionModule(ControllerAction):
         if rollout.id != name:
             lines.insert(1, f"resumes the rollout that began at {rollout.began}")
         lines += self._capacity(rollout, seen) + self._foreseen(rollout)
-        # What hosts answered to an earlier run may contradict each other.
+        # The answers of hosts to an earlier run may contradict each other.
         decision = decide(rollout)
         begins = bool(decision.next) and not self._task.check_mode
         self._show(lines)

@@ -22,7 +22,7 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._render.rendering impor
 MODULE = "arcpro.b70.b70_slot_files"
 WEIGHTS = "arcpro.b70.b70_weights"
 HOST_INFO = "arcpro.b70.b70_host_info"
-# What the module and the rendering both know.
+# Options that the module and the rendering both have.
 SHARED = ("slot", "config_dir", "unit_dir", "run_dir", "state_dir")
 OWN = ("settings", *CATALOGUE)
 

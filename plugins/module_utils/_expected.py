@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Is a host as a role would make it? What a role then need not do stands in no stamp: the host itself is looked at."""
+"""Judge whether a host is as a role would make it, by a look at the host itself instead of a stamp."""
 
 from __future__ import annotations
 

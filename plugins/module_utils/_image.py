@@ -44,7 +44,7 @@ _ANSWER_S = 120.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TAIL_LINES = 6
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
-# What a registry or Podman says, and what to do about it.
+# Words of a registry or Podman, and what to do about each.
 _MEANINGS = (
     (
         r"manifest unknown|manifest for .* not found|name unknown|digest .* does not match|Digest did not match",
@@ -222,7 +222,7 @@ def start(image: Image) -> dict[str, Any]:
     elif todo == "pull" and image.mirror:
         SYSTEMD.start(task(image, *_from_mirror(image, failed=failed)))
     elif todo:
-        # What an ended pull left there is of no use to this one.
+        # The remains of an ended pull are of no use to this one.
         shutil.rmtree(image.folder, ignore_errors=True)
         image.folder.mkdir(parents=True)
         if todo == "build":

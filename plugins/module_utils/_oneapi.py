@@ -14,9 +14,9 @@ from pathlib import Path
 
 from ansible_collections.arcpro.b70.plugins.module_utils._environment import SYSTEM_PATH, Variable, environment_file
 
-# What the script starts from, so that nothing of the caller's environment ends up in the file.
+# The variables that the script starts with, so that none of the caller's ends up in the file.
 CLEAN = {"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8"}
-# What a shell sets by itself; CLEAN's own values are left out because they do not change.
+# Variables that a shell sets by itself; CLEAN's own values are left out because they do not change.
 _OF_THE_SHELL = frozenset({"_", "PWD", "OLDPWD", "SHLVL", "BASH_ENV"})
 _RELEASE = re.compile(r"\d{4}\.\d+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -198,7 +198,7 @@ def make_plan(
     # One that is only named, as the target of a switch that failed, is not what the slot goes back to.
     held = {name for name in names & set(why) if why[name] != NAMED}
     plan.held = stay(place, held, {item.path: item.content for item in files}, memory)
-    # What is new of one that is held is written: a switch finds its units, and nothing starts them before.
+    # New files of a profile that is held are written: a switch finds its units, and nothing starts them before.
     texts = {path: text for held in plan.held for path, text in held.stays.items()}
     here = [dataclasses.replace(item, content=texts.pop(item.path, item.content)) for item in files]
     here += [Wanted(path, text) for path, text in texts.items()]

@@ -99,7 +99,7 @@ def _planned_parts(fx: Effects, layout: Layout, name: str, params: Mapping[str, 
         profile = json.loads(rendering.profile) if rendering else {}
         stack, weights = profile["stack"]["id"], profile["model"]["path"]
     except (SlotFault, ValueError, KeyError, TypeError):
-        # What is wrong with it is said where it is read for the switch.
+        # A fault of it is reported where it is read for the switch.
         return tuple(parts)
     parts += ["stack"] if stack in params["planned_stacks"] else []
     return (*parts, "weights") if weights in params["planned_weights"] else tuple(parts)

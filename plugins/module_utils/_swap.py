@@ -23,7 +23,7 @@ LABEL = "b70-build"
 # Where in a swap file's first page the label and the signature are, for pages of 4096 bytes.
 _LABEL_AT, _LABEL_BYTES, _SIGNATURE_AT, _SIGNATURE = 1052, 16, 4086, b"SWAPSPACE2"
 
-# How a file becomes swap on a file system; a reason where it cannot.
+# The way to make a file swap on a file system; a reason where it cannot be.
 _ALLOCATED = frozenset({"ext2", "ext3", "ext4", "xfs", "f2fs"})
 _IMPOSSIBLE = {
     "zfs": "ZFS cannot hold a swap file: make a zvol and swapon it yourself before the build",

@@ -19,7 +19,7 @@ from .metrics import RequestRecord
 # For a generator to load its libraries and the tokenizer, make the prompts and write its report.
 _AROUND_S = 300.0
 _REPORT = "report.json"
-# How much a clock that is only slowed or hastened (at most 500 ppm) may differ from the monotonic one.
+# The most by which a clock that is only slowed or hastened (at most 500 ppm) differs from the monotonic one.
 _STEP_S, _SLEW = 0.1, 0.001
 
 

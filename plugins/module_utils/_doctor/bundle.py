@@ -27,7 +27,7 @@ from .checks.stack import inside_of
 from .model import Answers, Command, Look, Output, Probe, Read, Site
 
 MOST_FILES = 40
-# What a report on a pair of kernel and firmware, a BAR or copies between cards needs.
+# Files that a report on a pair of kernel and firmware, a BAR or copies between cards needs.
 CARD_FILES = ("vendor", "device", "resource", "iommu_group/type")
 JOURNAL_LINES = 4000
 # Messages of the kernel compiler in an engine's log.

@@ -44,7 +44,7 @@ def site_packages(stack: Path) -> Path:
 
 
 def distributions(folder: Path) -> dict[str, tuple[str, Path]]:
-    """Name (lower case, dashes) -> version and dist-info folder of every installed distribution."""
+    """Return version and dist-info folder of each installed distribution, by name (lower case, dashes)."""
     found = {}
     for info in sorted(folder.glob("*.dist-info")):
         name, _dash, version = info.name.removesuffix(".dist-info").rpartition("-")

@@ -21,8 +21,8 @@ _BOOT = re.compile(
     r"^\s*(-?\d+)\s+([0-9a-f]{32})\s+\w{3} (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC\s*(?:—|\s)\s*"
     r"\w{3} (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC"
 )
-# What packages and stacks install. Other executable mappings are made while a process runs: kernels in a cache, in
-# /tmp or in shared memory, and memory that has no file, such as /memfd:, /SYSV00000000, /dev/zero and /i915.
+# Folders where packages and stacks install. Other executable mappings are made while a process runs: kernels in a
+# cache, in /tmp or in shared memory, and memory that has no file, such as /memfd:, /SYSV00000000, /dev/zero and /i915.
 _INSTALLED = re.compile(r"(/(?:usr|opt|lib\w*|s?bin)/.*[^/]) \(deleted\)")
 _XE_GUC = re.compile(r"\bxe ([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): (.*\bGuC\b.*)")
 _LIBRARY = re.compile(r"^\s+(\S+) \(([^)]*)\) => (\S+)$")

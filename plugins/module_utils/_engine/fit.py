@@ -21,8 +21,8 @@ from .._slot.words.card_memory import CARD_GIB, GIB, default_share
 OVERHEAD_GIB = 1.5
 # The same for a model that drafts with a head of its own: 2.4 GiB in the one start on record (vLLM 0.30.0).
 _DRAFTING_GIB = 0.9
-# What captured graphs take beyond it, outside of the budget of gpu_memory_utilization, by series of releases (owners'
-# records); of other releases nothing is on record.
+# GiB that captured graphs take beyond it, outside of the budget of gpu_memory_utilization, by series of releases
+# (owners' records); of other releases nothing is on record.
 _GRAPHS_GIB = {"0.30": 2.5}
 # Below this difference the estimate is not conclusive.
 MARGIN_GIB = 0.6

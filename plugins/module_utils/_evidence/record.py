@@ -20,7 +20,7 @@ SCHEMA = 1
 KINDS = recorded.KINDS
 VERDICTS = ("passed", "failed", "unfinished")
 ID = re.compile(rf"\d{{8}}T\d{{6}}Z-({'|'.join(KINDS)})-[a-z0-9][a-z0-9._-]*-[0-9a-f]{{6}}")
-# What the index of a store has of each record, besides `summary`.
+# Fields of each record in the index of a store, besides `summary`.
 ROW_KEYS = ("id", "number", "kind", "began_at", "ended_at", "slot", "profile", "fingerprint", "verdict")
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")

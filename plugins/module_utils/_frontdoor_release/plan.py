@@ -53,7 +53,7 @@ def disable(unit: str, limit_s: float = COMMAND_LIMIT_S) -> Command:
 
 
 def aside(place: Place) -> str:
-    """Return where a folder goes that stands in the link's place: before environments had names, it was no link."""
+    """Return where a folder goes that has the link's place."""
     return f"{place.link}-before"
 
 
@@ -91,7 +91,7 @@ def presence(release: Release, found: Found) -> Plan:
 
 
 def _keep(release: Release, found: Found) -> tuple[Step, ...]:
-    """Record what serves on a host where no record is; only files of the process that answers are worth it."""
+    """Record what serves on a host without a record; only files of the process that answers are worth it."""
     place, unit = release.place, found.texts.get(release.units[0].path, "")
     known = _exists(place.record_file, found) or not _exists(place.link, found)
     if known or not found.answers or program_of(found.answers) not in unit:
@@ -135,7 +135,7 @@ def _activate(release: Release, found: Found) -> tuple[Step, ...]:
     if helper[-1].content is not None:
         state = found.units[SOCKET]
         steps += [] if state.enabled else [enable(SOCKET)]
-        # What listens keeps the group that it was started with.
+        # A process that listens keeps the group that it was started with.
         steps += [restart(SOCKET)] if set(helper) & set(changed) or not state.active else []
     return (*steps, *service)
 

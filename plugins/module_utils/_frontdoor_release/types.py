@@ -16,7 +16,7 @@ SOCKET = "b70-slot-admin.socket"
 # For a command that waits for nobody.
 COMMAND_LIMIT_S = 60.0
 
-# What `_expected.file_facts` says of a path.
+# The facts of a path, as `_expected.file_facts` returns them.
 Facts = Mapping[str, Any]
 
 

@@ -98,7 +98,7 @@ def alone(state_file: Path) -> Iterator[None]:
 
 
 def wait(done: Callable[[], bool], limit_s: float) -> bool:
-    """Look until it is done; False if that does not happen within the limit."""
+    """Look until it is done; return False if that does not happen within the limit."""
     until = time.monotonic() + limit_s
     while not done():
         left = until - time.monotonic()

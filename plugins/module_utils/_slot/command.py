@@ -192,7 +192,7 @@ def main(argv: Sequence[str], settings: Mapping[str, str]) -> int:
             happened.clear()
 
         clock.heed_signals(end, happened.set)
-        # What takes long knows nothing of signals: it ends with this process, and the next one continues.
+        # Long work knows nothing of signals: it ends with this process, and the next one continues.
         own = host_effects(SystemClock())
         controller = daemon.Controller(host_effects(clock), layout_of(settings), _logged, aside, own)
         daemon.run(controller, lambda: bool(told), wait)
@@ -320,7 +320,7 @@ def _change(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Say
         # A slot that was to be recovered and has nothing to serve is settled, but serves nothing.
         return NOT_SERVING if arguments.word == "recover" and not result["profile"] else DONE
     if arguments.word == "recover" and result["rolled_back"]:
-        # What should run does, verified, if not at the first try.
+        # The wanted engine runs verified, if not at the first try.
         return DONE
     if result["failure"]["phase"] == "lock":
         return LOCKED

@@ -38,7 +38,7 @@ MODELS = {
 }
 DRIVER = "xe"
 CAP, RATED = "power1_cap", "power1_rated_max"
-# What owners have run these cards at, in watts.
+# The caps at which owners have run these cards, in watts.
 LEAST_W, MOST_W = 160, 290
 # The firmware counts in steps of less than this.
 TOLERANCE_UW = 1_000_000

@@ -153,7 +153,7 @@ def configuration(remote: Remote, bind: str, key: str, ca_file: str, *, resolve:
         "    timeout connect 10s",
         "    timeout check 10s",
         "    timeout http-request 60s",
-        # How long an answer may take is the frontdoor's to say, which closes the connection then.
+        # The frontdoor limits how long an answer may take, and then closes the connection.
         "    timeout client 1d",
         "    timeout server 1d",
         # A request that was not sent may be sent again; nothing else, because a generation is not repeatable.
@@ -161,7 +161,7 @@ def configuration(remote: Remote, bind: str, key: str, ca_file: str, *, resolve:
         "    retry-on conn-failure",
         "frontend engine",
         f"    bind {bind}",
-        # How often it was away, so that somebody who looks now and then sees each time. A server counts as up before it
+        # The count of its absences, so that an occasional look does not miss one. A server counts as up before it
         # was asked for the first time.
         f"    http-after-response set-var(proc.away) var(proc.away,0),add(1) if {gone}",
         *(
@@ -187,7 +187,7 @@ def configuration(remote: Remote, bind: str, key: str, ca_file: str, *, resolve:
         *([f"    http-request set-header Authorization {bearer}"] if key else []),
         *([] if remote.path == "/v1" else [f"    http-request replace-path /v1/(.*) {remote.path}/\\1"]),
         *(f"    http-response del-header {name}" for name in ("set-cookie", "alt-svc", "strict-transport-security")),
-        # What the remote says of a key that it refuses may quote the key.
+        # The remote's answer to a key that it refuses may quote the key.
         "    http-response return "
         + _answer(502, "the remote engine refuses this host's API key; an operator must check it", "remote_refused_key")
         + " if { status 401 403 }",

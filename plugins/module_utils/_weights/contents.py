@@ -25,7 +25,7 @@ PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*(<!--.*?-->\s*)*<(!doctype\s+html|html)\b
 # The longest header that the reference implementation of safetensors reads, in bytes.
 _MOST_HEADER = 100_000_000
 _TOKENIZER_FILES = {name for group in TOKENIZERS for name in group}
-# What general.type of a GGUF file calls something that is no model by itself.
+# Values of general.type in GGUF files that are no model by themselves.
 _NO_MODEL = {"mmproj": "a projector", "adapter": "an adapter", "imatrix": "an importance matrix"}
 _SPLIT_NUMBER, _SPLIT_COUNT = "split.no", "split.count"
 

@@ -153,7 +153,7 @@ def read_source(directory: str) -> dict[str, Wanted]:
     missing = lacking(directory, present)
     if missing:
         raise WeightsError(f"{directory} is not a complete model, it lacks: {', '.join(missing)}")
-    # What the operator names as a source may be a projector for another model.
+    # A source that the operator names may be a projector for another model.
     problems = faults(directory, present, include=["*.gguf"])
     if problems:
         raise WeightsError(f"{directory} is not a complete model: {in_words(problems)}")
@@ -202,7 +202,7 @@ def write_manifest(
 def inspect(
     directory: str, wanted: Mapping[str, Wanted] | None, source: Mapping[str, Any], full: bool, write: bool
 ) -> Finding:
-    """Say what ``directory`` is, compared with its source (``wanted``) or, without one, with its own manifest.
+    """Judge ``directory`` by its source (``wanted``) or, without one, by its own manifest.
 
     ``full`` reads every file. With ``write`` the manifest of a right directory is brought up to date. A directory
     with neither is judged by what its files say of themselves.
@@ -237,7 +237,7 @@ def inspect(
 
 
 def inspect_fetched(directory: str, source: Mapping[str, Any], strict: bool, full: bool, write: bool) -> Finding:
-    """Say what a directory is that the host fetches by itself: its own record tells whether it is what was asked for.
+    """Judge a directory that the host fetches by itself: its own record tells whether it is what was asked for.
 
     Nobody outside is asked. Without ``strict``, files of unknown origin that look whole are left as they are.
     """

@@ -19,7 +19,7 @@ KINDS: dict[str, frozenset[str]] = {
     "url": frozenset({"manifest_sha256"}),
     "hub": frozenset({"revision", "include", "exclude", "sha256", "size_gb", "profile", "manifest_sha256"}),
 }
-# How the host fetches: the module's option of that name, as Ansible declares it.
+# The way in which the host fetches: the module's option of that name, as Ansible declares it.
 OPTIONS: dict[str, dict[str, Any]] = {
     "endpoint": {"type": "str", "default": "https://huggingface.co"},
     "mirror": {"type": "str", "default": ""},
@@ -35,7 +35,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "hub_python": {"type": "path", "default": f"{_paths.HUB_DIR}/venv/bin/python"},
     "environment": {"type": "dict", "default": {}},
 }
-# How hosts give models to each other.
+# The way in which hosts give models to each other.
 PEERS: dict[str, dict[str, Any]] = {
     "network": {"type": "str", "default": ""},
     "port": {"type": "int", "default": 18090},

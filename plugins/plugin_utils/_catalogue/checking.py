@@ -189,7 +189,7 @@ def _reasoning(profile: Mapping[str, Any]) -> Iterator[Fault]:
         yield f"{where}.budget_tokens", words
 
 
-# How an answer in numbers may be compared, and the tasks with such answers.
+# The ways to compare an answer in numbers, and the tasks with such answers.
 _ANSWERED_BY = {"vector": ("embed",), "order": ("embed", "score"), "classes": ("classify",)}
 _ONLY_WITH = {"dimension": "vector", "unit_norm": "vector", "labels": "classes", "one_label": "classes"}
 _OF_TEXT = ("prompt", "max_tokens", "long", "image", "tool", "schema", "messages", "sampling", "stream")

@@ -87,7 +87,7 @@ _GONE: tuple[tuple[str, str, tuple[int, ...], str], ...] = (
     ("llama-server", r"GGML_SYCL_ENABLE_LEVEL_ZERO", _SYCL_SINCE, "GGML_SYCL_USE_LEVEL_ZERO_API"),
     ("llama-server", r"GGML_SYCL_SUPPORT_LEVEL_ZERO", _SYCL_SINCE, "GGML_SYCL_SUPPORT_LEVEL_ZERO_API"),
 )
-# How the names of an engine's own variables begin.
+# Beginnings of the names of an engine's own variables.
 _PREFIXES = {"vllm": ("VLLM_",), "llama-server": ("GGML_", "LLAMA_")}
 
 

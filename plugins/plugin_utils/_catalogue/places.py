@@ -80,7 +80,7 @@ class Site:
 
 # Where images have files of their own. What else one has, its manifest names in image.paths.
 _OF_IMAGES = tuple("usr lib lib64 bin sbin dev proc sys app workspace vllm-workspace opt/intel opt/venv".split())
-# What the unit of an engine from an environment hides (ProtectHome=, PrivateTmp=).
+# Folders that the unit of an engine from an environment hides (ProtectHome=, PrivateTmp=).
 _HIDDEN = ("home", "root", "run/user", "tmp", "var/tmp")
 _PATH = re.compile(r"(?:file://)?(/[^\s]*|(?:~\w*|\.{1,2})/.*)")
 

@@ -17,7 +17,7 @@ from .problems import CatalogueError, Problem, did_you_mean
 from .reading import SHIPPED, plain, read_folder, schema
 from .schema import Fault, faults
 
-# What may change without another installation: words for people, where the file lies, the environment at run time.
+# Keys that may change without another installation: words for people, where the file lies, the environment at run time.
 NOT_IN_ID = (
     "title",
     "description",
@@ -45,11 +45,11 @@ NEEDED_TO_INSTALL = ("machines", "python", "disk_mib")
 # An image has its own Python, and nothing else is installed beside it.
 NEEDED_OF_IMAGE = ("machines", "disk_mib")
 NOT_OF_IMAGE = ("python", "first", "lock", "aliases", "sources", "build", "patches", "oneapi", "verify")
-# What identifies an image, and how it is started. Of two digests the first one counts.
+# Keys that identify an image, and say how it is started. Of two digests the first one counts.
 IN_ID_OF_IMAGE = ("name", "program", "start", "debs")
-# What a stack says of itself, not of those that are based on it.
+# Keys of a stack itself, not of stacks that are based on it.
 NOT_INHERITED = ("name", "title", "description", "notes", "evidence", "installable", "reason", "based_on")
-# What an image takes from the image that it is based on.
+# Keys that an image takes from the image that it is based on.
 KEPT_OF_IMAGE = ("name", "program", "start")
 # Lists of named things are merged by that name.
 NAMED_BY = {"sources": "name", "patches": "name", "aliases": "name", "first": "requirement", "rules": "id"}

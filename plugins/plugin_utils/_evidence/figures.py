@@ -86,7 +86,7 @@ def best(record: Record) -> Level | None:
 
 
 def same(record: Record | None, level: Level) -> Level | None:
-    """Return the level of the same shape and streams in another record."""
+    """Return the level of this shape and number of streams in another record."""
     there = levels(record) if record else []
     return next((one for one in there if (one.shape, one.streams) == (level.shape, level.streams)), None)
 

@@ -26,7 +26,7 @@ from . import reading
 from .launch import Fate, Launch, Word, said
 from .reading import Unusable
 
-# What does the work of a variable that only keys of a profile set: where, and what its values are there.
+# Variables that keys of a profile replace: the key, and its values for those of the variable.
 _KEYS = {
     "CCL_TOPO_P2P_ACCESS": ("memory", {"0": "usm", "1": "p2p"}),
     "CCL_ATL_TRANSPORT": ("transport", {}),

@@ -102,7 +102,7 @@ def sentence(rollout: Rollout, *, goes_on: bool = False) -> str:
 
 
 def markdown(rollout: Rollout) -> str:
-    """Return the same as Markdown."""
+    """Return the rollout as Markdown."""
     rows = [HEAD, ("---",) * len(HEAD), *(_row(member) for member in rollout.members)]
     lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
     reasons = [f"- `{member.host}`: {_one_line(line)}" for member in rollout.members for line in _below(member)]
@@ -115,7 +115,7 @@ def _one_line(text: str) -> str:
 
 
 def page(rollout: Rollout) -> str:
-    """Return the same as a self-contained page."""
+    """Return the rollout as a self-contained page."""
     head = "".join(f"<th>{name.lower()}</th>" for name in HEAD)
     rows = "".join(_page_row(member) for member in rollout.members)
     about = _facts(

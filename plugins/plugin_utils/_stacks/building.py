@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._build.recipe import FORGE
 
-# What a source and the module that builds it call alike; the same of a patch.
+# Keys that a source (and a patch) has in common with the module that builds it.
 SAME = ("submodules", "subdirectory", "script", "cmake", "probes", "max_jobs", "peak_gib", "job_gib", "disk_gib")
 SAME_OF_PATCH = ("name", "commit", "path", "encoding", "sha256", "subdirectory", "without_context")
 

@@ -43,7 +43,7 @@ _SANDBOX = (
 # from a mirror.
 _OF_IMAGES = {"run": ["podman", "crun", "skopeo", "curl"]}
 
-# What later steps need of a manifest.
+# Keys of a manifest that later steps need.
 _KEPT = (
     "aliases",
     "device",

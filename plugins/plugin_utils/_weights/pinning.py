@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import is_commit
 
-# What a model needs: nothing, a record of the revision that the host has, or a question to the source for one.
+# The need of a model: nothing, a record of the revision that the host has, or a question to the source for one.
 NOTHING, RECORD, ASK = "", "record", "ask"
 
 

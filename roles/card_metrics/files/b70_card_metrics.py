@@ -33,7 +33,7 @@ SLOT_PORT = ("0x8086", "0xe2ff")
 DRIVER = "xe"
 FILE_NAME = "b70_cards.prom"
 
-# What a channel of the driver measures where it has no label.
+# The quantity that a channel of the driver measures where it has no label.
 _CHANNELS = {
     "power": {"1": "card", "2": "pkg"},
     "energy": {"1": "card", "2": "pkg"},

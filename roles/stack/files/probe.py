@@ -180,7 +180,7 @@ def probe(wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    # What is imported may print: keep the answer's stream apart and send everything else to standard error.
+    # Imported modules may print: keep the answer's stream apart and send everything else to standard error.
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     result = probe(json.loads(sys.argv[1]))

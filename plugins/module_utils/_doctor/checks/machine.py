@@ -210,7 +210,7 @@ def settings(site: Site, answers: Answers) -> Finding:
 
 
 def installed(answers: Answers) -> dict[str, str]:
-    """Name -> version of every installed package. Raise LookupError where nobody says."""
+    """Return the versions of the installed packages by name; raise LookupError where nobody says."""
     output = answers.output(DPKG)
     if not output.ok:
         raise LookupError(f"dpkg-query: {output.why()}")

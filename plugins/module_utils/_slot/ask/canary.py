@@ -315,7 +315,7 @@ def evaluate(profile: Profile, case: CanaryCase, got: Answer, seconds: float, at
         matched = not got.problem and matches(case, got.text)
     except re.error as error:
         raise SlotFault(f"canary {case.name}: {case.expected!r} is no regular expression ({error})") from error
-    # What is right to the letter is right, however odd it looks.
+    # An answer that is right to the letter is right, however odd it looks.
     certain = matched and case.expected and case.compare in ("exact", "sha256", "baseline", "json")
     problem = "" if certain else got.problem or degenerate(got.text)
     if not matched:

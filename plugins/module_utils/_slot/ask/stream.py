@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-# What makes the answer to a request a stream that ends with the number of its tokens.
+# Members of a request whose answer is a stream that ends with the number of its tokens.
 STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 DONE = "[DONE]"
 _TEXTS = ("content", "reasoning", "reasoning_content")

@@ -193,7 +193,7 @@ class Controller:
 
     def _close_dead(self, state: SlotState | None, units: Sequence[UnitState]) -> SlotState | None:
         """Close what is open for processes that are gone, and return the state after that."""
-        # How one that is about to end does so tells whether somebody stopped it.
+        # The end of one that is about to end tells whether somebody stopped it.
         ends = any(unit.active == "deactivating" for unit in units)
         why = "the process that was verified is gone"
         if ends or not recover.without_the_dead(state, units, why):
@@ -247,7 +247,7 @@ class Controller:
 
     def _may_verify(self, state: SlotState | None) -> bool:
         profile = self.profile
-        # What calls for a verification does not wait until nobody is served: clients get those answers meanwhile.
+        # A verification does not wait until nobody is served: clients get doubtful answers meanwhile.
         idle = all(
             one.question is None and (one.judged.verdict is Verdict.IDLE or (self._urgent and one.works))
             for one in self._open
@@ -677,12 +677,12 @@ class Controller:
     def _publish(self) -> None:
         """Tell clients why nothing is served, and when that is tried again: there is always a state file."""
         state = read_state(self.fx, self.layout)
-        # What is at work tells what it does, and why it failed.
+        # A run at work reports its own steps, and why it failed.
         busy = self.step.why == BUSY or api.at_work(self.fx, self.layout) is not None
         if busy or (state is not None and state.open):
             return
         told = "" if state is None or self._by_hand else state.reason
-        # Why an engine ended says more than that it starts again.
+        # The reason why an engine ended says more than that it starts again.
         first, second = (told, STARTS) if self.step.why == STARTS else (self.step.why, told)
         why = first or second or self._chosen
         at, left = self._due(), (self.step.at or 0.0) - self.fx.clock.monotonic()

@@ -223,7 +223,7 @@ def _kind(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
         # One that misses a look now and then may be busy: whether it works on is for the liveness to judge.
         down += [place for place in proven if place not in down and looks[place].same and not looks[place].healthy]
     if settles and not down:
-        # What a rolling switch left of another rendering serves until the others do.
+        # A replica of another rendering, left by a rolling switch, serves until the others do.
         down = [place for place in everything if not looks[place].same][:1]
     unproven = [place for place in everything if place not in proven and place not in down]
     if down or unproven:
@@ -701,7 +701,7 @@ def _failed_on_the_way_back(state: State, phase: Phase, failure: Failure) -> Sta
     if phase is Phase.RESTORE:
         return replace(state, todo=(), end=End.UNTOUCHED)
     if failure.host:
-        # What was verified before is not at fault, so nothing that runs is stopped for it.
+        # The engines that were verified before are not at fault, so none of them is stopped.
         return replace(state, todo=(), end=End.DEFERRED)
     batch = state.todo[0].batch
     if batch is None:

@@ -88,7 +88,7 @@ def choose(layout: Layout, state: SlotState | None, units: Sequence[UnitState], 
         if served is None and name is None:
             return Choice(None, f"{why}, and no profile was committed before it")
         return Choice(served or name, why, gate if served in (None, name) else Gate(lost.gate or Gate.VERIFIED))
-    # What a run could not end is no engine that somebody started by hand.
+    # An engine that a run could not end was not started by hand.
     ours = running is not None and last is not None and last.outcome in (End.STUCK, End.DEFERRED)
     if wanted is not None and wanted.left:
         return Choice(None, wanted.published(), act=False)

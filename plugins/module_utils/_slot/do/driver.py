@@ -370,7 +370,7 @@ class Driver:
         except SlotFault as fault:
             if not run.spares:
                 raise
-            # What serves was verified, and that something else does not end is no reason to stop it.
+            # The engine that serves was verified; another one that does not end is no reason to stop it.
             run.warn(f"{fault.message} ({fault.got}); {run.profile.name} is served beside it")
         if run.beside_old:
             settle.tell_alone(run)

@@ -127,7 +127,7 @@ def _told(fx: Effects, layout: Layout, outcome: Outcome) -> dict[str, Any]:
             units, legacy = slot_units(fx, layout)
             enabled = ", ".join(unit.name for unit in (*units, *legacy) if unit.enabled)
         except SlotFault as fault:
-            # What was done is done; only the diff can't tell it all.
+            # The run itself is done; only the diff is incomplete.
             enabled = f"unknown: {fault.message}"
         fingerprint = outcome.profile.fingerprint if outcome.profile is not None else None
         after = _side(outcome.profile_name, fingerprint, outcome.verified, enabled)

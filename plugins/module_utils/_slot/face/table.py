@@ -322,7 +322,7 @@ def evidence(failure: Mapping[str, Any]) -> list[str]:
     whole."""
     lines = [f"cause: {line}" for line in failure.get("cause") or ()]
     lines += [f"kernel: {line}" for line in failure.get("kernel") or ()]
-    # What the cause says is not said twice.
+    # The line of the cause is not repeated.
     told = {line.removeprefix("cause: ") for line in lines}
     tail = [line for line in failure.get("log_tail") or () if line not in told]
     lines += [f"log: {line}" for line in tail[-LOG_LINES:]]

@@ -38,7 +38,7 @@ class SystemClock:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Do in here what only waits for somebody else's answer: being told to end takes effect at once."""
+        """Let a signal to end take effect at once in this block, which only waits for somebody else's answer."""
         self.sleep(0)
         self._waiting = True
         try:

@@ -49,7 +49,7 @@ _DEATH = re.compile(
     r"Worker proc \S+ died unexpectedly|(?:\S+\.service: )?Main process exited, code=(?:killed|dumped)"
     r"|Process \d+ \(.{1,40}\) of user \d+ (?:dumped core|terminated abnormally)|.{0,80}killed by the OOM killer"
 )
-# What a process says because another one has failed, or because it was told to end.
+# Errors of a process because another one has failed, or because it was told to end.
 _FOLLOWS = re.compile(
     r"pmi_resizable|kvs_|encountered a fatal error"
     r"|[Ss]ee (?:the )?root cause above|in a background process|EngineDeadError|EngineCore encountered an issue"

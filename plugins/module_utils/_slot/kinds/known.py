@@ -15,13 +15,13 @@ import re
 
 from .kind import Symptom
 
-# What precedes a message: exceptions of Python and C++, the executor of vLLM, functions and parts of llama.cpp.
+# Prefixes of a message: exceptions of Python and C++, the executor of vLLM, functions and parts of llama.cpp.
 _LEAD = (
     r"(?:\s*what\(\): +|(?:[a-z_]\w*\.)+[A-Z]\w*: +|[\w.:]*(?:Error|Exception|Exit|Compiler)(?:\([\w.]*\))?: +"
     r"|Value error, |Worker failed with error '|error loading model: |error: |llama-server: |ggml_\w+: |llama_\w+: "
     r"|clip_\w+: |mtmd_\w+: |common_\w+: |graph_reserve: |load_model: |alloc_tensor_range: )*"
 )
-# How the layers above Level Zero repeat its errors: SYCL, Unified Runtime, torch, Triton, oneCCL.
+# Repetitions of Level Zero's errors by the layers above it: SYCL, Unified Runtime, torch, Triton, oneCCL.
 _CALL = (
     r"(?:(?:\w+ backend failed with error|Native API failed\. Native API returns|"
     r"UR backend failed\. UR backend returns):? ?-?\d+ \(|ur error )?"
@@ -75,7 +75,7 @@ _FIRST = (
 )
 _RUN_STACK = "Run the role stack again: "
 
-# What the layers between an engine and a card say, in whatever engine.
+# Errors of the layers between an engine and a card, in whatever engine.
 _RUNTIME = (
     _row(
         "gpu_page_fault",
@@ -211,7 +211,7 @@ _COLLECTIVES = (
     ),
     _row(
         "collectives_failed",
-        # What the others say when a worker has ended is no reason.
+        # The words of the others when a worker has ended are no reason.
         r"oneCCL: (?!pmi_|\S*kvs)(?:\S+ \w+: )?EXCEPTION: (.{1,120})",
         "the collectives between the cards failed",
         "oneCCL says: {1}. Remove the profile's CCL_ variables; serve one engine per card (replicas) when it comes "
@@ -224,7 +224,7 @@ _MIRROR = (
     "NEOReadDebugKeys=1 and EnableDeferBacking=0 in the profile's env, or add memory or swap."
 )
 
-# What the host says of any process.
+# Errors of the host about any process.
 _HOST = (
     _row(
         "too_little_memory",
@@ -283,7 +283,7 @@ _HOST = (
     ),
 )
 
-# What only says that something ended. What ends by a signal may have said why before.
+# Lines that only say that something ended. Before a signal, the reason may stand further up.
 _ENDED = (
     _row(
         "engine_crashed",

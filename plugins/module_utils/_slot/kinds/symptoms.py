@@ -108,6 +108,6 @@ def _of_kernel(kernel: Sequence[str]) -> Iterator[Match]:
 
 def _match(symptom: Symptom, found: re.Match[str], line: str, *, logged: bool = True) -> Match:
     group = next((group for group in found.groups() if group), "").strip()
-    # What the pattern found stands in brackets where it may be nothing.
+    # A match that may be empty stands in brackets.
     advice = symptom.advice if group else symptom.advice.replace(" ({1})", "")
     return Match(symptom, advice.replace("{1}", group), line, logged)

@@ -15,7 +15,7 @@ from ..words.types import SlotFault
 from . import known
 from .kind import WEIGHTS, Dialect, Kind, Metrics, Pool, Step, Weights
 
-# What vLLM writes while it loads (0.20 to 0.32).
+# Lines that vLLM writes while it loads (0.20 to 0.32).
 _STEPS: tuple[Step, ...] = (
     (re.compile(r"Loading \S+ checkpoint shards.*?:\s*(\d+)%"), "loading weights {1} %"),
     (re.compile(r"Loading safetensors using .*?:\s*(\d+)%"), "loading weights {1} %"),

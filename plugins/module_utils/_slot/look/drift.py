@@ -47,7 +47,7 @@ def _single(profile: Profile, unit: UnitState) -> Profile:
 
 
 def _port(fx: Effects, profile: Profile) -> str:
-    # Whose process it is, is told to root; to others an engine of ours is one that can't be seen.
+    # Only root sees the owner of the process; for others an engine of ours cannot be told apart.
     seen = [holder for holder in on_port(fx, profile) if holder.pid]
     return f"shared with a process that was not verified: {named(seen)}" if seen else ""
 

@@ -389,14 +389,14 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
     unproven_access = unproven_peers(fx, layout, profile)
     if plan.kind is Kind.SWITCH:
         check_power(fx, profile)
-        # What runs already, such as after a boot with another kernel, goes on, with a warning.
+        # An engine that runs already, such as after a boot with another kernel, goes on, with a warning.
         if unproven_access:
             raise SlotFault(unproven_access)
     ours = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running]
     check_port(fx, profile, ours)
     if plan.kind is Kind.SWITCH and request.mode is Mode.SWITCH:
         memory.check(fx, profile, wanted_elsewhere(fx, layout, plan.clears))
-        # What the host serves by itself ran beside that holder before, and in that memory.
+        # An engine that the host serves by itself ran beside that holder before, and in that memory.
         strangers.check_cards(fx, profile, [*ours, *(name for neighbour in plan.clears for name in neighbour.units)])
     broken = [
         f"profile {profile.name} breaks a rule of its stack on purpose: {rule}" for rule in profile.accepted_rules

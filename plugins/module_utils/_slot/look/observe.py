@@ -313,7 +313,7 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
     else:
         target = standing(target, units, state)
     settles = request.mode is not Mode.SWITCH
-    # What settles by itself goes back to one rendering, whatever an interrupted switch has put in place.
+    # A slot that settles by itself goes back to one rendering, whatever an interrupted switch has put in place.
     running = target if new is None or settles else _readable(layout, live, target.units)
     texts = [text for text, _env in new.engines] if settles and new is not None and target.replicas else []
     looks = _looks(fx, layout, target, running, state, units, texts)

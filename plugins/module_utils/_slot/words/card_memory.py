@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 GIB = 1024**3
-# What a runtime gives of a B70's memory: all of it since 26.31, as 26.18 did in the upstream lab; 26.27 gives less. Of
-# other releases nothing is on record, so they are taken to give no more.
+# The part of a B70's memory that a runtime gives: all of it since 26.31, as 26.18 did in the upstream lab; 26.27 gives
+# less. Of other releases nothing is on record, so they are taken to give no more.
 CARD_GIB, LESS_GIB = 31.89, 30.3
 WHOLE_SINCE, _WHOLE_BEFORE = "26.31", (26, 18)
 # The share of a card that vLLM takes unless told otherwise.
 _SHARE, _SHARE_BEFORE, _SHARE_SINCE = 0.92, 0.9, (0, 30)
-# What an engine needs of a card beside weights and cache, to size a mirror where both are given.
+# The memory that an engine needs of a card beside weights and cache, to size a mirror where both are given.
 _BESIDE_GIB = 1.5
 # Variables that end the mirror, and the share of it that was left in the one report of each (compute-runtime 980 and
 # 986, llama.cpp 22116), by the word of engine.host_mirror.

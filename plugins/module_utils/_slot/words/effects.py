@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from .types import CardMemory, Holder, Reply, UnitState
 
-# What ends the note of a lock's holder for whom one waits: it only verifies what runs, or it is done soon.
+# Ends of the note of a lock's holder that is waited for: it only verifies what runs, or it is done soon.
 SETTLING = "settling what runs"
 RENDERING = "writing the slot's files"
 PODMAN = "/usr/bin/podman"

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 
 _V = r"\(?([1-9]\d*(?:\.\d+){1,3})\b\)?"
-# What the kernel, its debug files and tools write about the firmware: what it found, and what it wanted.
+# The words of the kernel, its debug files and tools for the firmware that was found, and that was wanted.
 _GUC_FOUND = re.compile(
     rf"\bfound (?:release version )?{_V}|but only {_V} was found|unexpected version: {_V}|(?<!wanted release )"
     rf"(?<!compatibility )\bversion:? {_V}"

@@ -319,7 +319,7 @@ class Request:
     why: str = ""
 
 
-# Which engine of a profile: None for the only one, the number of one of several, or BESIDE.
+# The engine of a profile: None for the only one, the number of one of several, or BESIDE.
 # It is not written with `|`, which sanity's pylint takes for an operation on values.
 Which = Union[int, str, None]  # noqa: UP007
 BESIDE = "beside"  # the second side of a profile with one engine: another unit, port and cards for it

@@ -45,7 +45,7 @@ _DISK_FULL = 9
 _VERIFY_LIMIT_S = 60.0
 # The longest wait that a server may ask for. The hub counts requests in windows of 300 s.
 LONGEST_WAIT_S = 900.0
-# What answers for another server gives pages; a model has none but these.
+# A server that answers in another's place gives pages; a model has none but these.
 _PAGES = (".html", ".htm")
 # Each of them checks a detached signature with the same words. apt needs one, so a host has one.
 VERIFIERS = ("/usr/bin/gpgv", "/usr/bin/sqv")
@@ -375,9 +375,9 @@ class Peers(Source):
         self._urls = {peer["host"]: peer["url"] for peer in spec["peers"]}
         super().__init__(", ".join(self._urls))
         self._asked: list[str] = []
-        # What an earlier download left of files, as it was found here: no host is to blame for it.
+        # The remains of an earlier download, as they were found here: no host is to blame for them.
         self._left: dict[str, bool] = {}
-        # What came wrong from several hosts: what was wrong, and the digests of its blocks.
+        # Files that came wrong from several hosts: what was wrong, and the digests of their blocks.
         self._mixed: dict[str, tuple[str, list[bytes]]] = {}
 
     def fetch(self, name: str, entry: list[Any], part: str) -> None:
