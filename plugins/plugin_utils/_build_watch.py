@@ -12,6 +12,9 @@ from __future__ import annotations
 from ansible_collections.arcpro.b70.plugins.module_utils._build.log import Progress
 from ansible_collections.arcpro.b70.plugins.module_utils._build.sample import Sample
 
+from ._weights.progress import duration
+
+TELLING_SHARE = 0.1  # of all objects: those before are no measure of the rest
 BUSY_SHARE = 0.02  # of one core: less is housekeeping, not work
 
 
@@ -33,6 +36,8 @@ def say(seen: Progress, sample: Sample | None, seconds: float, quiet_s: float, i
     begun = "compiling" if seen.what else "preparing"
     done = f"{seen.done} of {seen.total} objects" if seen.total else begun
     parts = [done, f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"]
+    if seen.total > seen.done >= seen.total * TELLING_SHARE:
+        parts.append(f"about {duration(seconds * (seen.total - seen.done) / seen.done)} left")
     if sample is not None:
         parts.append(f"{sample.rss_gib:.1f} GiB in {sample.processes} processes")
     if idle_s >= 60:

@@ -26,6 +26,9 @@ def test_only_a_build_that_computes_nothing_is_idle(used: float, idle_before: fl
 
 
 def test_slow_and_stuck_are_told_apart() -> None:
+    assert (
+        say(Progress(104, 312), None, 1800, quiet_s=0, idle_s=0) == "104 of 312 objects, 30 min, about 1 h 00 min left"
+    )
     slow = say(Progress(2, 312, "paged_decode_xe2.cpp"), sample(0, 0), 2460, quiet_s=1320, idle_s=0)
     assert slow == (
         "2 of 312 objects, 41 min, 84.2 GiB in 3 processes, slow but healthy: computing, no line for 22 min, "
