@@ -71,6 +71,10 @@ class Browser:
         """Run one command of the DevTools protocol, for what Playwright sets for a whole context only."""
         return self._protocol.send(method, params)
 
+    def allow(self, *permissions: str) -> None:
+        """Give pages these permissions, as a person who is asked would."""
+        self._page.context.grant_permissions(list(permissions))
+
     def look(self, width: int, height: int, *, dark: bool = False) -> None:
         """Be a screen of this size in CSS pixels, with this taste."""
         phone = width < 600

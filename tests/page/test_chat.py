@@ -89,6 +89,29 @@ def test_reasoning_is_folded(browser: Browser, show: Show, asked: str, reasoning
     assert browser.complaints == []
 
 
+def test_an_answer_can_be_copied_and_generated_anew(browser: Browser, show: Show) -> None:
+    visit(browser, show.url)
+    browser.allow("clipboard-read", "clipboard-write")
+    say(browser, "think hard")
+    answered(browser)
+    browser.press("article.assistant .copy")
+    browser.wait("document.querySelector('.copy').innerText", lambda text: text == "Copied")
+    # as the model wrote it, without its reasoning
+    assert browser.run("navigator.clipboard.readText()") == "**42**"
+    browser.press("#again")
+    assert "42" in answered(browser)
+    assert browser.run("document.querySelectorAll('article').length") == 2
+    # what a page without TLS has
+    browser.run("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    say(browser, "plain")
+    answered(browser)
+    browser.run("[...document.querySelectorAll('.copy')].at(-1).click()")
+    browser.wait("[...document.querySelectorAll('.copy')].at(-1).innerText", lambda text: text == "Copied")
+    # only the last answer can be generated anew
+    assert browser.run("document.querySelectorAll('#again').length") == 1
+    assert browser.complaints == []
+
+
 def test_stop_ends_the_generation(browser: Browser, show: Show) -> None:
     visit(browser, show.url)
     say(browser, "forever")

@@ -32,6 +32,23 @@ function dataUrl(file) {
   });
 }
 
+async function copy(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  // all that a browser has on a page without TLS
+  const area = document.createElement("textarea");
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+}
+
+function Copy({ text }) {
+  const [copied, setCopied] = useState(false);
+  useEffect(() => setCopied(false), [text]);
+  return <button class="quiet copy" onClick={() => copy(text).then(() => setCopied(true))}>{copied ? "Copied" : "Copy"}</button>;
+}
+
 function Markdown({ text }) {
   const made = useMemo(() => html(text), [text]);
   return <div class="text" dangerouslySetInnerHTML={{ __html: made }} />;
@@ -51,9 +68,12 @@ function Answer({ turn, running, again }) {
       {answer && <Markdown text={answer} />}
       {running && !reasoning && !answer && <p class="soft">Waiting for the first token…</p>}
       {turn.error && <p class="error" role="alert">{turn.error}</p>}
-      {turn.error && again && <button id="again" class="quiet" onClick={again}>Try again</button>}
       {turn.stopped && <p class="soft">Stopped.</p>}
       {turn.told && numbers(turn.told) && <p class="numbers">{numbers(turn.told)}</p>}
+      {!running && <div class="row tools">
+        {answer && <Copy text={answer.trim()} />}
+        {again && <button id="again" class="quiet" onClick={again}>{turn.error ? "Try again" : "Regenerate"}</button>}
+      </div>}
     </article>
   );
 }
