@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kit import Client, Engine, free_port, in_two_events, on_uvloop, until
+from kit import Client, Engine, Hold, bench, free_port, in_two_events, on_loop, on_uvloop, until
 from test_process import SOURCE, command
 from test_reload import certify
 
@@ -190,6 +190,20 @@ def test_who_comes_during_a_restart_is_answered_and_streams_end(tmp_path: Path, 
         await engine.kill()
 
     scenario()
+
+
+@on_loop
+async def test_a_place_in_the_queue_is_kept_while_another_process_follows(tmp_path: Path) -> None:
+    one_by_one = {"max_active_generations": 1, "queue_timeout_s": 60, "backend_timeout_s": 60}
+    async with bench(tmp_path, {"limits": one_by_one}) as run:
+        hold = run.engine.script = Hold()
+        first, second = [await run.client() for _ in range(2)]
+        await run.in_turn(first, second)
+        run.app.drain(lambda client: client.close())
+        late = await run.client()
+        assert (await late.ask("POST", CHAT, b"{}")).json["error"]["code"] == "stopping"
+        hold.go.set()
+        assert [(await client.answer()).status for client in (first, second)] == [200, 200]
 
 
 def test_a_stop_that_nothing_follows_keeps_nobody_waiting(tmp_path: Path, manager: Manager) -> None:

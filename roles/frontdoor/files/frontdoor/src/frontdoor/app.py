@@ -158,9 +158,12 @@ class App:
         self.ledger.sweep()
 
     def drain(self, keep: Callable[[socket.socket], None] | None = None) -> None:
-        """Take no more work; running answers go on. Idle clients are left to `keep`, or sent away."""
+        """Take no more work; running answers go on.
+
+        With `keep`, which takes the connections of idle clients, nobody is refused who waits for a permit.
+        """
         for one in self.followers:
-            one.drain()
+            one.drain(dismiss=keep is None)
         self._admin.drain()
         for connection in list(self.connections):
             if connection.idle and keep is not None and connection.unknown:

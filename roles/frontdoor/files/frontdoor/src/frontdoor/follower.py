@@ -74,10 +74,11 @@ class Follower:
         self.reader = Reader(first.routing, (), counts_answer=False)
         self._take(first, first)
 
-    def drain(self) -> None:
-        """Admit no more requests."""
+    def drain(self, *, dismiss: bool) -> None:
+        """Take no more requests; with `dismiss` those that wait are refused, else they keep their places."""
         self.slot.drain()
-        self.permits.dismiss(STOPPING)
+        if dismiss:
+            self.permits.dismiss(STOPPING)
 
     def configure(self, config: Config) -> None:
         """Go by new settings from the next poll on, which reads the file again, changed or not."""
