@@ -25,7 +25,8 @@ LIMITS = {
     "/inference/v1/generate": ("max_tokens",),
 }
 SAMPLED = (CHAT, "/v1/completions", "/v1/messages", "/v1/responses")
-KWARGS = "chat_template_kwargs"
+COUNTED = (CHAT, "/v1/completions")
+KWARGS, _OPTIONS, _USAGE = "chat_template_kwargs", "stream_options", "include_usage"
 _MEDIA = {
     "image": ("image_url", "input_image", "image"),
     "audio": ("audio_url", "input_audio"),
@@ -313,6 +314,18 @@ def _wrong_model(sent: Members, got: Members, policy: str, aliases: list[str]) -
     return "" if now == wanted else f"the model is {now!r} instead of {wanted!r}"
 
 
+def _wrong_report(sent: dict[str, Any], got: dict[str, Any]) -> str | None:
+    """Of a stream that does not ask for its tokens, which it then does; None where it is none, or asks."""
+    given, now = sent.get(_OPTIONS), got.get(_OPTIONS)
+    if sent.get("stream") is not True or not isinstance(given, Members | None):
+        return None
+    wanted = {} if given is None else given.last()
+    if wanted.get(_USAGE) is True:
+        return None
+    kept = isinstance(now, Members) and now.last().get(_USAGE) is True and wanted.keys() <= now.last().keys()
+    return "" if kept else f"{_OPTIONS} is {now!r}"
+
+
 def wrong(path: str, sent: bytes, got: bytes, rules: Rules) -> str:
     """What is wrong with a body that reached the engine; empty when all is right."""
     before, after = read(sent), read(got)
@@ -342,6 +355,10 @@ def wrong(path: str, sent: bytes, got: bytes, rules: Rules) -> str:
             wanted = value if wanted is None else wanted
             if after.last().get(name) != wanted:
                 found.append(f"{name} is {after.last().get(name)!r} instead of {wanted!r}")
+        counted = _wrong_report(before.last(), after.last()) if path in COUNTED else None
+        if counted is not None:
+            found.append(counted)
+            ours.add(_OPTIONS)
         ours |= {KWARGS, "sampling_params", *LIMITS.get(path, ()), *defaults}
     wanted_members = [
         (name, _asked(value) if name == "input" and path == "/v1/responses" else value) for name, value in before
@@ -349,6 +366,6 @@ def wrong(path: str, sent: bytes, got: bytes, rules: Rules) -> str:
     translated = wanted_members != before
     if [pair for pair in wanted_members if pair[0] not in ours] != [pair for pair in after if pair[0] not in ours]:
         found.append("something else was changed")
-    if request == {"model_policy": "pass"} and sent != got and not translated:
+    if request == {"model_policy": "pass"} and sent != got and not translated and _OPTIONS not in ours:
         found.append("there is no rule, and it was changed")
     return "; ".join(text for text in found if text)

@@ -176,7 +176,7 @@ async def trial(limits: dict[str, Any], config: TrialConfig, patience_s: float =
             f"[limits]\nheader_timeout_s = {patience_s}\n"
             f"body_idle_timeout_s = {patience_s}\nkeepalive_timeout_s = {patience_s}\n"
             "max_body_bytes = 100000\n"
-            "[admission]\nmax_queued = 32\n" + config.sections(folder)
+            "[admission]\nmax_queued = 32\nqueue_keepalive_s = 0.05\n" + config.sections(folder)
         )
         log = open(folder / "events.jsonl", "wb")  # noqa: SIM115
         trimmed, told = os.pipe()
@@ -229,7 +229,7 @@ def ended_well(answer: Answer) -> None:
         raise Broken("a client is told to come back, and not when")
     if answer.status == 200 and answer.chunks is not None:
         body = answer.body
-        if not body.endswith(b"\n\n") or (b"[DONE]" not in body and b'"code":"engine_' not in body):
+        if not body.endswith(b"\n\n") or (b"[DONE]" not in body and b'"error":{' not in body):
             raise Broken(f"a stream ended without a word: {body[-200:]!r}")
     elif answer.status != 200 and not answer.json["error"]["message"]:
         raise Broken(f"an error without a message: {answer.body!r}")
@@ -239,4 +239,5 @@ def kind_of(answer: Answer) -> str:
     """How an answer ended, for the report."""
     if answer.status != 200:
         return f"{answer.status} {answer.json['error']['code']}"
-    return "whole" if b"[DONE]" in answer.body else "ended with an error event"
+    waited = ", after words of waiting" if answer.body.startswith((b": waiting", b"event: ping")) else ""
+    return ("whole" if b"[DONE]" in answer.body else "ended with an error event") + waited
