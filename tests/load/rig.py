@@ -80,6 +80,7 @@ state_file = ""
 url = "http://127.0.0.1:{backend}"
 [admission]
 max_active_generations = {slots}
+queue_timeout_s = 0
 [request]
 chat_template_kwargs = {{ enable_thinking = false }}
 """

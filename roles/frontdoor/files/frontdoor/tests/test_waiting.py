@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 import anthropic
 import openai
 import pytest
-from kit import Answer, Bench, Call, Client, Hold, bench, on_loop, until
+from kit import Answer, Bench, Call, Client, Hold, bench, moody, on_loop, until
 from several import several
 
 CHAT, COMPLETIONS, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
@@ -408,6 +410,63 @@ async def test_who_has_to_wait_once_more_says_so(tmp_path: Path) -> None:
         await slot.engines[0].start()
         slot.run.app.first.replicas.run_probes()
         assert (await client.answer()).body == COMMENT + b"data: one\n\n" + DONE
+
+
+@pytest.mark.parametrize("seed", range(4))
+@on_loop
+async def test_whatever_happens_a_stream_that_was_begun_ends_validly(tmp_path: Path, seed: int) -> None:
+    """Engines that fail in all ways, changed rules and limits, switches: what is begun has an end, and one alone."""
+    rng = random.Random(seed)
+    limits = {"max_active_generations": 2, "queue_timeout_s": 20, "backend_timeout_s": 3}
+    seen: Counter[str] = Counter()
+
+    async def engine(call: Call) -> None:
+        await asyncio.sleep(rng.random())
+        await moody(call, rng)
+
+    async with bench(tmp_path, state={"limits": limits}, admission={"queue_keepalive_s": 1}) as run:
+        run.engine.script = engine
+
+        async def visitor() -> None:
+            for _ in range(8):
+                client = await run.client()
+                path = rng.choice((CHAT, COMPLETIONS, RESPONSES, MESSAGES))
+                client.request("POST", path, STREAM)
+                try:
+                    answer = await client.answer()
+                except (asyncio.IncompleteReadError, ConnectionError):
+                    # of an answer that had a length no end is valid but the one that was announced
+                    seen["cut"] += 1
+                    continue
+                body = answer.body.removeprefix(said(path))
+                if body == answer.body:
+                    seen["at once"] += 1
+                    continue
+                while body.startswith(said(path)):
+                    body = body.removeprefix(said(path))
+                assert answer.chunks, "an end that is cut"
+                assert body.endswith(b"\n\n")
+                assert body.count(b'"error":{') == 1 or body == b"data: x\n\n" * 3, body
+                seen["error" if b"error" in body else "whole"] += 1
+
+        async def meddle() -> None:
+            for number in range(8, 40):
+                await asyncio.sleep(rng.uniform(0.5, 4))
+                what = rng.randrange(4)
+                changes: dict[str, Any] = {"limits": limits}
+                if what == 0:
+                    changes |= {"phase": "switching", "open": False}
+                elif what == 1:
+                    changes["request"] = {"max_tokens_cap": number}
+                elif what == 2:
+                    changes["limits"] = {**limits, "queue_timeout_s": rng.choice((2, 5, 20))}
+                run.write_state(sequence=number, **changes)
+
+        await asyncio.gather(meddle(), *(visitor() for _ in range(12)))
+        run.write_state(sequence=50, limits=limits)
+        await run.settled()
+        assert seen["error"] > 5, seen
+        assert run.app.memory.held == 0
 
 
 # --- the official clients -------------------------------------------------------------------------------------------
