@@ -338,9 +338,14 @@ class _Place:
     def __init__(self, folder: str, below: str) -> None:
         self._folder, self._below = folder, below
 
+    def __set_name__(self, _owner: object, name: str) -> None:
+        self._name = name
+
     def __get__(self, layout: Layout, _kind: object = None) -> PurePosixPath:
         folder: PurePosixPath = getattr(layout, self._folder)
-        return folder / self._below.format(slot=layout.slot)
+        # The layout keeps it, like a cached_property: every look at the host asks for a dozen of them.
+        found = layout.__dict__[self._name] = folder / self._below.format(slot=layout.slot)
+        return found
 
 
 @dataclass(frozen=True)

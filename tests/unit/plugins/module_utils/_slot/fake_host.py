@@ -248,6 +248,11 @@ class FakeUnit:
     tokens: int = 0  # that it has generated
     cache: float = 0.0  # share of it in use
 
+    def __deepcopy__(self, _memo: object) -> Self:
+        copied = copy.copy(self)
+        copied.begun = [*self.begun]  # the only field that is changed in place
+        return copied
+
     @property
     def up(self) -> bool:
         return self.pid > 0
@@ -268,9 +273,11 @@ def _together(layout: Layout, one: str, other: str) -> bool:
     return "@" in one and "@" in other and layout.profile_of(one) == layout.profile_of(other)
 
 
-@lru_cache  # asked at every step
-def _all_together(layout: Layout, units: tuple[str, ...]) -> bool:
+def _all_together(layout: Layout, units: Sequence[str]) -> bool:
     return all(_together(layout, one, other) for one, other in combinations(units, 2))
+
+
+_OF_PATHS = {"texts", "readonly", "hidden", "unreadable", "full", "prefetched", "card_locks", "boot_only"}
 
 
 class FakeHost:
@@ -330,6 +337,14 @@ class FakeHost:
             self.layout.progress_file,
             self.layout.liveness_file,
         }
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        copied = memo[id(self)] = object.__new__(type(self))
+        # Nobody changes these. Paths that are the same object are also found faster.
+        memo |= {id(kept): kept for kept in (self.layout, self._state_file, self._state)}
+        for name, value in vars(self).items():
+            vars(copied)[name] = copy.copy(value) if name in _OF_PATHS else copy.deepcopy(value, memo)
+        return copied
 
     # -- setting up
 
@@ -391,12 +406,12 @@ class FakeHost:
                 self.run_process(unit)
             if unit.restart_at is not None and self.mono >= unit.restart_at:
                 self._restart(unit)
-            age = self.mono - unit.started
-            if unit.up and unit.live_fault == "exit_at_start" and age >= 1.0:
-                self._down(unit, "failed")
-                unit.result = "exit-code"
-            if unit.up and unit.live_fault == "crash_loop" and age >= 1.0:
-                self._loop(unit)
+            if unit.live_fault in ("exit_at_start", "crash_loop") and unit.pid and self.mono - unit.started >= 1.0:
+                if unit.live_fault == "crash_loop":
+                    self._loop(unit)
+                else:
+                    self._down(unit, "failed")
+                    unit.result = "exit-code"
         if self.frontdoor_present and not self.frontdoor_stuck:
             state = self.state
             self.frontdoor_sequence = state.sequence if state else 0
@@ -531,9 +546,9 @@ class FakeHost:
         """What must hold at every moment."""
         state = self.state
         is_open = state is not None and state.open
-        up = [unit for unit in self.units.values() if unit.up]
+        up = [unit for unit in self.units.values() if unit.pid]
         slot = [unit.name for unit in up if unit.name.startswith("b70-slot")]
-        if not _all_together(self.layout, tuple(slot)):
+        if not _all_together(self.layout, slot):
             raise Broken(f"two engines run: {slot}")
         enabled = self.enabled
         if len(enabled) > 1:

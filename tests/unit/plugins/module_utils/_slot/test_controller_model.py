@@ -23,7 +23,7 @@ from unit.plugins.module_utils._slot.calls import b70ctl, host, made_once, switc
 from unit.plugins.module_utils._slot.controlled import Controlled
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed
 
-SEQUENCES = int(os.environ.get("B70_SEQUENCES", "250"))  # of one engine, and as many of replicas
+SEQUENCES = int(os.environ.get("B70_SEQUENCES", "60"))  # of one engine, and as many of replicas
 # What ends by itself, in seconds: the longest pause, and what the tries of three engines take.
 HEALS_S = 1500.0
 ENGINE_FAULTS = ("exit_at_start", "crash_loop", "never_ready", "wrong_answer", "no_token", "wrong_id", "health_500")
