@@ -51,7 +51,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # an isolated Python looks nowhere else
 
 import sim_answers
-import sim_bench
 from sim_answers import CANARY_SEED, error_body, prompt_of, tokens_of
 from sim_keeper import keep, log
 
@@ -647,6 +646,8 @@ def main(arguments: list[str]) -> None:
     if Path(sys.argv[0]).name == "llama-server":
         arguments = as_vllm(arguments)
     if arguments[:2] == ["bench", "serve"]:
+        import sim_bench  # a client of HTTP, which no engine needs to start
+
         sim_bench.main(arguments[2:])
         return
     given, _others = parser.parse_known_args(arguments)  # the settings of a real engine mean nothing here

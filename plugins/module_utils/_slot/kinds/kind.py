@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -28,14 +29,14 @@ WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
 class Symptom:
     """A known message of an engine, of what it runs on, or of the kernel.
 
-    id: stable name. fatal: the engine won't come back by itself. harmless: it explains a line, not a failure. vague: it
-    names what ended and not why, so the kernel's word about a card explains more. warns: the engine serves, but not as
-    it should. needs: what another line has to say beside it. quarantines: a host whose engine logs this takes no other
-    profile.
+    id: stable name. words: a regular expression. fatal: the engine won't come back by itself. harmless: it explains a
+    line, not a failure. vague: it names what ended and not why, so the kernel's word about a card explains more. warns:
+    the engine serves, but not as it should. needs: what another line has to say beside it. quarantines: a host whose
+    engine logs this takes no other profile.
     """
 
     id: str
-    pattern: re.Pattern[str]
+    words: str
     meaning: str
     advice: str
     fatal: bool = False
@@ -43,6 +44,11 @@ class Symptom:
     vague: bool = False
     warns: bool = False
     needs: re.Pattern[str] | None = None
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Its words, compiled when a log is searched: for a hundred symptoms that takes longer than most commands."""
+        return re.compile(self.words)
 
     @property
     def quarantines(self) -> bool:

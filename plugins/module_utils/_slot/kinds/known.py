@@ -61,9 +61,9 @@ def _row(
     warns: bool = False,
     needs: re.Pattern[str] | None = None,
 ) -> Symptom:
-    compiled = re.compile(f"{_LEAD}(?:{pattern})")
+    words = f"{_LEAD}(?:{pattern})"
     return Symptom(
-        id, compiled, meaning, advice, fatal and not (harmless or warns), harmless or warns, vague, warns, needs
+        id, words, meaning, advice, fatal and not (harmless or warns), harmless or warns, vague, warns, needs
     )
 
 
@@ -766,7 +766,7 @@ LLAMA_SERVER = (
 
 
 def _remote(id: str, pattern: str, meaning: str, advice: str) -> Symptom:
-    return Symptom(id, re.compile(pattern), meaning, advice, fatal=True)
+    return Symptom(id, pattern, meaning, advice, fatal=True)
 
 
 # HAProxy's words about its checks of an engine elsewhere.

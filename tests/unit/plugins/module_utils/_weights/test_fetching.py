@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -30,11 +31,18 @@ from unit.plugins.module_utils._weights import signed
 
 PACKAGE = Path(fetching.__file__).parent
 BIG = 3_000_000
-# The program itself, without the pauses before it tries again.
-PROGRAM = """
+# The program itself, without the pauses before it tries again. Each run of it is a fork of a process that has loaded it
+# and the hub's client: that load takes longer than most of these downloads.
+LOADER = """
+import os
+import socket
 import sys
 
 from fetching import program
+try:
+    from huggingface_hub import constants, errors, file_download
+except ImportError:
+    pass
 program.PAUSE_S = 0.1
 waits = program.pause
 def pause(over, seconds):
@@ -42,7 +50,23 @@ def pause(over, seconds):
         print(f"waits {round(seconds)} s")
     waits(over, min(seconds, 0.1))
 program.pause = pause
-raise SystemExit(program.main(sys.argv[1:]))
+channel = socket.socket(fileno=int(sys.argv[1]))
+while True:
+    asked, streams, _flags, _from = socket.recv_fds(channel, 65536, 3)
+    if not asked:
+        break
+    child = os.fork()
+    if child == 0:
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+        command, path, home = asked.decode().split("\\0")
+        os.environ["HOME"] = home
+        raise SystemExit(program.main([command, path]))
+    for stream in streams:
+        os.close(stream)
+    channel.send(str(child).encode())
+    os.waitpid(child, 0)
+    channel.send(b"ended")
 """
 TOKEN = "hf_secret_of_the_test"
 
@@ -65,6 +89,51 @@ def hub(model: Path) -> Iterator[Hub]:
         yield served
 
 
+LOADED: dict[tuple[str, str], tuple[subprocess.Popen[bytes], socket.socket]] = {}
+
+
+def loader(python: str, environment: dict[str, str]) -> socket.socket:
+    """The channel to a process of this Python and environment that runs the program when it is asked to."""
+    key = (python, json.dumps(environment, sort_keys=True))
+    if key not in LOADED:
+        ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        ours.settimeout(300)
+        argv = [python, "-c", LOADER, str(theirs.fileno())]
+        process = subprocess.Popen(argv, cwd=PACKAGE.parent, env=environment, pass_fds=[theirs.fileno()])
+        theirs.close()
+        LOADED[key] = (process, ours)
+    return LOADED[key][1]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaders_end() -> Iterator[None]:
+    yield
+    while LOADED:
+        _key, (process, channel) = LOADED.popitem()
+        channel.close()
+        process.wait(60)
+
+
+class Run:
+    """One run of the program. token: its standard input."""
+
+    def __init__(self, channel: socket.socket, words: tuple[str, ...], token: str) -> None:
+        self._channel = channel
+        (theirs_in, given), (self._out, theirs_out), (self._err, theirs_err) = (os.pipe() for _stream in range(3))
+        theirs = [theirs_in, theirs_out, theirs_err]
+        socket.send_fds(channel, ["\0".join(words).encode()], theirs)
+        os.write(given, f"{token}\n".encode())
+        for stream in (given, *theirs):
+            os.close(stream)
+        self.pid = int(channel.recv(64))
+
+    def ended(self) -> tuple[str, str]:
+        """(what it wrote, what it wrote as errors) up to its end."""
+        self._channel.recv(64)
+        out, err = (os.fdopen(stream).read() for stream in (self._out, self._err))
+        return out, err
+
+
 class Fetcher:
     """Runs the program as the unit does."""
 
@@ -78,13 +147,12 @@ class Fetcher:
         self.token = self.said = ""
         self.environment: dict[str, str] = {}
 
-    def start(self, command: str, job: dict[str, Any]) -> subprocess.Popen[str]:
+    def start(self, command: str, job: dict[str, Any]) -> Run:
         path = self.folder / "job.json"
         path.write_text(json.dumps(job))
         stall = str(max(1, round(self.spec["stall_s"])))
         environment = {
             "PATH": "/usr/bin:/bin",
-            "HOME": str(self.out),
             "HF_HUB_DISABLE_XET": "1",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             "HF_HUB_DOWNLOAD_TIMEOUT": stall,
@@ -92,24 +160,10 @@ class Fetcher:
             "PYTHONDONTWRITEBYTECODE": "1",
             **self.environment,
         }
-        process = subprocess.Popen(
-            [self.python, "-c", PROGRAM, command, str(path)],
-            cwd=PACKAGE.parent,
-            env=environment,
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        assert process.stdin
-        process.stdin.write(f"{self.token}\n")
-        process.stdin.close()
-        process.stdin = None
-        return process
+        return Run(loader(self.python, environment), (command, str(path), str(self.out)), self.token)
 
     def contents(self) -> dict[str, Any]:
-        process = self.start("list", self.spec)
-        out, err = process.communicate(timeout=300)
+        out, err = self.start("list", self.spec).ended()
         assert TOKEN not in out + err
         assert err == ""
         *waits, text = out.splitlines()
@@ -123,8 +177,7 @@ class Fetcher:
         return {**self.spec, "files": listed["files"], "folder": str(self.staging), "out": str(self.out), "workers": 2}
 
     def fetch(self, job: dict[str, Any] | None = None) -> dict[str, Any]:
-        process = self.start("fetch", job or self.job())
-        self.said, err = process.communicate(timeout=300)
+        self.said, err = self.start("fetch", job or self.job()).ended()
         assert "secret" not in err
         answer: dict[str, Any] = json.loads((self.out / "result.json").read_text())
         assert "secret" not in json.dumps(answer)
@@ -176,14 +229,14 @@ def test_a_connection_that_is_cut_costs_less_than_a_chunk(fetcher: Fetcher, hub:
 def test_a_killed_download_goes_on_where_it_was(fetcher: Fetcher, hub: Hub, model: Path):
     hub.pace_s = 0.3
     job = fetcher.job()
-    process = fetcher.start("fetch", job)
+    run = fetcher.start("fetch", job)
     part = fetcher.staging / part_name("model.safetensors", job["files"]["model.safetensors"], "hub")
     limit = time.monotonic() + 120
     while not (part.exists() and part.stat().st_size > 500_000):
         assert time.monotonic() < limit, "nothing came"
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait(60)
+    os.kill(run.pid, signal.SIGKILL)
+    run.ended()
     kept = part.stat().st_size
     while not any(one.storage and "/model" in one.path and one.sent for one in hub.asked):
         assert time.monotonic() < limit, "the server did not notice"
