@@ -310,6 +310,10 @@ def test_what_fits_nowhere_is_refused_and_what_fits_somewhere_goes_there() -> No
     # pictures and spaces are not counted as text
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 90000}}
     assert fits({"messages": [said("user", [picture, {"type": "text", "text": " " * 90000}])]}) == ANYWHERE.fits
+    # no more is read than a context may hold, and what is not read does not count
+    long = [said("user", "four" * 10_000)]
+    assert fits({"messages": long}) == "context_length_exceeded"
+    assert fits({"messages": [said("user", " " * 70_000), *long]}) == ANYWHERE.fits
     # where nothing is known nothing is refused
     assert read({"max_tokens": 10**9}, lengths=(0, 0)) == wish({"max_tokens": 10**9})
 

@@ -35,6 +35,8 @@ _ESTIMATE = re.compile(rb"(?im)^x-estimated-prompt-tokens:[ \t]*([0-9]{1,12})[ \
 # Text that a token never holds more of on average, spaces apart: an estimate must not refuse what would fit. English
 # and code have 4, Thai has 3 to 4.
 _CHARACTERS = 8
+# how much is read for an estimate; what is longer the engine judges
+_MOST_BYTES = 2 * 1024 * 1024
 # how much of a name tells sessions apart
 _MAX_NAME = 4096
 # with it the engine shortens a prompt that does not fit
@@ -158,12 +160,12 @@ def _too_long(tokens: int, length: int, limit: str, answer: int) -> Refusal:
 
 
 class _Counted:
-    """Counts at least as much of the texts of a document as the longest context can hold."""
+    """Counts about as much of the texts of a document, all in all, as the longest context can hold."""
 
     def __init__(self, document: Document, length: int) -> None:
         self._document = document
         # spaces do not count, and some letters are long
-        self._most = length * _CHARACTERS * 2
+        self._left = min(length * _CHARACTERS * 2, _MOST_BYTES)
 
     def least_tokens(self, table: dict[str, Any]) -> int:
         """The least number of tokens of a prompt; of several prompts that of the longest, since each has a context."""
@@ -185,8 +187,11 @@ class _Counted:
 
     def _characters(self, value: Any, depth: int = 0) -> int:
         """Characters of the texts in messages, spaces apart. What pictures and sounds take is not known here."""
+        if self._left <= 0:
+            return 0
         if isinstance(value, str):
-            text = self._document.whole(value, self._most)
+            text = self._document.whole(value, self._left)
+            self._left -= len(text)
             return len(text) - text.count(" ") - text.count("\n")
         if depth > 4:
             return 0
