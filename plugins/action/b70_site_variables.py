@@ -8,8 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ansible.utils.vars import load_extra_vars
+
 from ansible_collections.arcpro.b70.plugins.plugin_utils._controller_action import ControllerAction
-from ansible_collections.arcpro.b70.plugins.plugin_utils._role_arguments import options_of, ours, site_faults
+from ansible_collections.arcpro.b70.plugins.plugin_utils._role_arguments import (
+    commanded_faults,
+    options_of,
+    ours,
+    site_faults,
+)
 
 try:
     from ansible._internal._datatag._tags import Origin
@@ -17,7 +24,10 @@ except ImportError:  # ansible-core 2.18 does not know where a value is written
     Origin = None
 
 COLLECTION = Path(__file__).resolve().parents[2]
-OPTIONS: dict[str, dict[str, Any]] = {"roles": {"type": "list", "elements": "str", "required": True}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "roles": {"type": "list", "elements": "str", "required": True},
+    "commanded": {"type": "dict", "default": {}},
+}
 
 
 class ActionModule(ControllerAction):
@@ -34,6 +44,7 @@ class ActionModule(ControllerAction):
         faults = site_faults(
             options, roles, ours(COLLECTION), hosts, lambda host, name: everything[host][name], _origin
         )
+        faults += commanded_faults(given["commanded"], load_extra_vars(self._loader), hosts)
         return {"failed": bool(faults), "msg": "\n".join(faults)}
 
 

@@ -27,6 +27,10 @@ options:
     type: list
     elements: str
     required: true
+  commanded:
+    description: The values of variables that count on the command line only. An inventory that sets one is an error.
+    type: dict
+    default: {}
 """
 
 EXAMPLES = r"""

@@ -170,3 +170,22 @@ def site_faults(
                 where = origin(written[name]) or origin(name)
                 found.setdefault(f"{where}: {said}" if where else said, []).append(host)
     return [text if len(on) == len(hosts) else f"{text} (on {', '.join(on)})" for text, on in found.items()]
+
+
+def commanded_faults(
+    commanded: Mapping[str, Sequence[str]], told: Collection[str], hosts: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """Return a sentence for each variable that only the command line may set and that an inventory sets, or that has
+    none of its values.
+
+    :param commanded: the values of each variable.
+    :param told: the variables of the command line.
+    :param hosts: the variables of each host.
+    """
+    found = []
+    for name, values in commanded.items():
+        said = sorted({str(own[name]) for own in hosts.values() if name in own})
+        if said and name not in told:
+            found.append(f"{name} counts on the command line only (-e {name}={said[0]}); take it out of the inventory.")
+        found += [f"{name} is {value} and must be one of {', '.join(values)}." for value in said if value not in values]
+    return found

@@ -15,7 +15,13 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.arcpro.b70.plugins.action import b70_role_arguments
 from ansible_collections.arcpro.b70.plugins.modules.b70_role_arguments import DOCUMENTATION
-from ansible_collections.arcpro.b70.plugins.plugin_utils._role_arguments import faults, misspelt, site_faults, unlike
+from ansible_collections.arcpro.b70.plugins.plugin_utils._role_arguments import (
+    commanded_faults,
+    faults,
+    misspelt,
+    site_faults,
+    unlike,
+)
 
 DICT, NAMES = {"type": "dict"}, {"type": "list", "elements": "str"}
 
@@ -197,3 +203,22 @@ def test_each_fault_of_a_site_is_told_once_with_its_place_and_its_hosts():
         "door_port is text (abc) and must be a whole number. (on one)",
         f"group_vars/all.yml:3: {misspelling}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "told", "said"),
+    [
+        ("absent", True, []),
+        ("absnt", True, ["b70_state is absnt and must be one of present, absent."]),
+        (
+            "absent",
+            False,
+            ["b70_state counts on the command line only (-e b70_state=absent); take it out of the inventory."],
+        ),
+    ],
+)
+def test_a_variable_that_counts_on_the_command_line_only(value, told, said):
+    hosts = {"one": {"b70_state": value}, "two": {}}
+    allowed = {"b70_state": ["present", "absent"]}
+    assert commanded_faults(allowed, ["b70_state"] if told else [], hosts) == said
+    assert commanded_faults(allowed, [], {"one": {}}) == []
