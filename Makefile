@@ -80,6 +80,7 @@ engines: ## release: every shipped profile against the command lines of the real
 fleet: ## release: rollouts and their rollbacks, on four real hosts with a simulated engine
 vendor: ## release: driver and compiler on a bare host, from the vendors as the lab plays them
 bare: ## release: bare hosts with one, two and four cards become a served model, with nothing set but a mirror
+removal: ## release: a served host is left as it was before, with its weights or without
 promotion: ## release: a benchmark, an evaluation and a promotion on the real engine, a kill of it, models that think
 source: ## release: a stack from source and a mirror, on hosts that reach nothing else
 weights: ## release: downloads from the lab's hub, and weights that hosts take from each other

@@ -225,6 +225,21 @@ STEPS: dict[str, Step] = {
             "tests/system/test_bare.py",
         ),
     ),
+    "removal": Step(
+        RELEASE,
+        (pytest("removal", "tests/system/test_removal.py", limit_s=5400),),
+        covers=(
+            *(
+                "roles/removal",
+                "roles/host",
+                "roles/slot",
+                "roles/frontdoor/tasks",
+                "roles/paths",
+                "playbooks/site.yml",
+            ),
+            *(f"{HOST}/_removal.py", "plugins/modules/b70_removal.py", "tests/system/test_removal.py"),
+        ),
+    ),
     "vendor": Step(
         RELEASE,
         (pytest("vendor", "tests/system/test_vendor.py", limit_s=3600),),

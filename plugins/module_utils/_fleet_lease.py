@@ -9,7 +9,7 @@ import fcntl
 import json
 import os
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -77,6 +77,11 @@ def read(file: Path) -> Lease | None:
         return None if content is None else Lease(**json.loads(content))
     except (ValueError, TypeError):
         return None
+
+
+def opened(folder: Path, state: str) -> AbstractContextManager[Path]:
+    """Have the file of the lease for what is asked. A mere question writes nothing, so it leaves no trace."""
+    return nullcontext(folder / FILE) if state == FREE else alone(folder)
 
 
 @contextmanager

@@ -21,14 +21,18 @@ from pathlib import Path
 
 from ._transient import RUNNING
 
-# Units that stay on a host, in the order in which they stop: nothing may start again what has stopped. What starts
-# others comes first. Every other unit of ours is work that somebody began.
+# Units that last, in the order in which they stop: nothing may start again what has stopped. What starts others comes
+# first.
 _LASTING = (
     *("b70-recycle.timer", "b70-card-metrics.*", "b70-controller-*", "b70-node-*"),
     *("b70-slot-*", "b70-build-swap.service"),
 )
 _OF_THE_FRONTDOOR = ("b70-openai-frontdoor.service", "b70-slot-admin.socket")  # its own role stops them
-_LOADS_A_MODEL = "b70-slot-admin@"
+# Units that do what somebody began. Their names are told first.
+_WORKS = (
+    *("b70-slot-admin@*", "b70-recycle.service", "b70-switch-*", "b70-build-[!s]*", "b70-image-*", "b70-environment-*"),
+    *("b70-weights-*", "b70-benchmark-*", "b70-context-search-*", "b70-evaluate-*", "b70-promotion-*", "b70-soak-*"),
+)
 _CONTROLLER = ("b70-controller-", ".service")
 _SLOT = "{slot}"
 _SYSTEM_IDS = 1000  # accounts below are the system's
@@ -197,20 +201,28 @@ def units(listing: str) -> list[Unit]:
 def to_stop(found: Iterable[Unit]) -> list[str]:
     """Return the lasting units that run, in the order in which they stop."""
     ranked = [(rank, unit.name) for unit in found if unit.running and (rank := _rank(unit.name)) is not None]
-    return [name for _rank, name in sorted(ranked) if name not in _OF_THE_FRONTDOOR]
+    return [name for _rank, name in sorted(ranked)]
 
 
 def works(found: Iterable[Unit]) -> list[Unit]:
     """Return the units that do work somebody began, such as a switch, a build or a soak."""
-    return [unit for unit in found if unit.running and _rank(unit.name) is None]
+    return [unit for unit in found if unit.running and _named(unit.name, _WORKS)]
+
+
+def failed(found: Iterable[Unit]) -> list[str]:
+    """Return the units of ours that have failed, which systemd remembers."""
+    return [unit.name for unit in found if unit.active == "failed" and _named(unit.name, (*_WORKS, *_LASTING))]
+
+
+def _named(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _rank(name: str) -> int | None:
-    """Return the place of a lasting unit in the order; None for work."""
-    if name.startswith(_LOADS_A_MODEL):
+    """Return the place of a lasting unit in the order; None for another one, and for those of the frontdoor."""
+    if _named(name, (*_WORKS, *_OF_THE_FRONTDOOR)):
         return None
-    patterns = (*_LASTING, *_OF_THE_FRONTDOOR)
-    return next((rank for rank, pattern in enumerate(patterns) if fnmatchcase(name, pattern)), None)
+    return next((rank for rank, pattern in enumerate(_LASTING) if fnmatchcase(name, pattern)), None)
 
 
 @dataclass(frozen=True)

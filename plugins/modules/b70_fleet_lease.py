@@ -114,7 +114,7 @@ def main() -> None:
     given = module.params
     asked = _fleet_lease.asked_for(given["run"], given["owner"], given["what"], given["minutes"])
     try:
-        with _fleet_lease.alone(Path(given["state_dir"])) as file:
+        with _fleet_lease.opened(Path(given["state_dir"]), given["state"]) as file:
             held = _fleet_lease.read(file)
             answer = _fleet_lease.decide(given["state"], held, asked, over=given["over"], force=given["force"])
             if answer.lease != held and not module.check_mode:

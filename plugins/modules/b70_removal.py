@@ -130,6 +130,11 @@ units:
   returned: success
   type: list
   elements: str
+failed_units:
+  description: The units of the collection that have failed. systemd remembers them until it is told to forget.
+  returned: success
+  type: list
+  elements: str
 works:
   description: The units that do work which somebody began.
   returned: success
@@ -223,6 +228,7 @@ def main() -> None:
         changed=bool(found.gone),
         removed=[str(path) for path in found.gone],
         units=_removal.to_stop(units),
+        failed_units=_removal.failed(units),
         works=[{"unit": unit.name, "what": unit.description} for unit in _removal.works(units)],
         users=users,
         groups=groups,

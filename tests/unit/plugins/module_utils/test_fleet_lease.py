@@ -69,6 +69,12 @@ def test_a_file_that_cannot_be_read_owns_nothing(tmp_path: Path) -> None:
         assert not file.exists()
 
 
+def test_a_question_leaves_no_trace_on_a_host_that_has_nothing(tmp_path: Path) -> None:
+    with _fleet_lease.opened(tmp_path / "state", FREE) as file:
+        assert _fleet_lease.read(file) is None
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_run_of_this_controller_has_ended_when_its_process_is_another_or_none() -> None:
     here = _fleet_run.run_of(os.getpid())
     assert not _fleet_run.has_ended(here)

@@ -136,13 +136,17 @@ b70-slot-admin.socket                      loaded active   listening Loading mod
 b70-slot-admin@1-22-0.service              loaded active   running Load a model in main
 b70-slot-main-tiny@0.service               loaded failed   failed  tiny
 b70-slot-main-tiny@1.service               loaded active   running tiny
+b70-backup.service                         loaded active   running Somebody's backup
+b70-build-swap.service                     loaded active   exited  Swap
 b70-switch-main-1.service                  loaded inactive dead    Switch
 """
 
 
 def test_units_stop_in_an_order_in_which_nothing_starts_them_again():
     units = _removal.units(LISTING)
-    assert _removal.to_stop(units) == ["b70-controller-main.service", "b70-slot-main-tiny@1.service"]
+    stops = ["b70-controller-main.service", "b70-slot-main-tiny@1.service", "b70-build-swap.service"]
+    assert _removal.to_stop(units) == stops
+    assert _removal.failed(units) == ["b70-slot-main-tiny@0.service"]
 
 
 def test_work_that_somebody_began_is_told_from_what_lasts():
@@ -165,7 +169,7 @@ def group(name: str, gid: int = 990, *members: str) -> grp.struct_group:
     ("users", "groups", "owners", "expected"),
     [
         ([user("b70")], [group("b70")], [], (["b70"], ["b70"])),
-        ([user("b70", home="/home/b70")], [group("b70")], [], ([], [])),
+        ([user("b70", home="/srv/b70")], [group("b70")], [], ([], [])),
         ([user("b70", comment="")], [group("b70")], [], ([], [])),
         ([user("b70", uid=1001)], [group("b70")], [], ([], [])),
         ([user("b70")], [group("b70")], [990], ([], [])),
