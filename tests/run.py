@@ -99,7 +99,7 @@ STEPS: dict[str, Step] = {
             tool("ruff", "format", "--check", "."),
             tool("yamllint", "--strict", "."),
             tool("mypy"),
-            tool("ansible-lint", "-q"),
+            tool(sys.executable, "tests/tools/ansible_lint.py", "-q"),
             tool("antsibull-changelog", "lint"),
             tool("antsibull-changelog", "lint-changelog-yaml", "changelogs/changelog.yaml"),
         ),
