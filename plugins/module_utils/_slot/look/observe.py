@@ -77,10 +77,13 @@ def remembered(files: Files, layout: Layout) -> Memory:
     """
     text = ""
     for path in (layout.journal_file, *(layout.older_journal(number) for number in range(1, JOURNALS_KEPT + 1))):
+        older = None
         with suppress(OSError):
-            text = f"{files.tail(path, JOURNAL_TAIL_BYTES) or ''}\n{text}".lstrip("\n")
-        if begins_with_memory(text):
-            break
+            older = files.tail(path, JOURNAL_TAIL_BYTES)
+        if older:
+            text = f"{older}\n{text}".lstrip("\n")
+            if begins_with_memory(text):
+                break
     return _memory_in(text)
 
 
