@@ -581,13 +581,22 @@ async def test_hosts_with_tls_are_known_by_their_certificates(programs: Path, tm
         assert [each.asked for each in doors] == [3, 0]
 
 
-@pytest.mark.parametrize("sticky", ["header", "user", "key"])
+@pytest.mark.parametrize(
+    ("sticky", "names"),
+    [
+        *(
+            ("header", ["X-Session-Id"]),
+            ("header", ["X-Claude-Code-Session-Id"]),
+            ("header", ["session-id", "thread-id"]),
+        ),
+        *(("user", []), ("key", ["Authorization"])),
+    ],
+)
 @on_uvloop
-async def test_a_session_stays_on_its_host(programs: Path, tmp_path: Path, sticky: str) -> None:
+async def test_a_session_stays_on_its_host(programs: Path, tmp_path: Path, sticky: str, names: list[str]) -> None:
     def asked_in(session: int) -> tuple[list[str], bytes]:
-        fields = {"header": [f"X-Session-Id: {session}"], "key": [f"Authorization: Bearer {session}"], "user": []}
         own = {"user": f"u{session}"} if sticky == "user" else {}
-        return fields[sticky], json.dumps({"model": "tiny-a", **own}).encode()
+        return [f"{name}: Bearer {session}" for name in names], json.dumps({"model": "tiny-a", **own}).encode()
 
     async with fleet(programs, tmp_path, states=[MANY] * 3, sticky=sticky) as (run, doors):
         homes = {}

@@ -30,10 +30,12 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table impor
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import journal, production, recorded, state_file
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Layout, SlotFault
+from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer.haproxy import SESSION_HEADERS
 from frontdoor.admin import api, models
 from frontdoor.config import from_table
 from frontdoor.policy.dialect import PLAIN, dialect_of
 from frontdoor.policy.keys import parse_keys
+from frontdoor.policy.routing import HEADERS
 from frontdoor.slot import journal as frontdoor_journal
 from frontdoor.slot import records as frontdoor_records
 from frontdoor.slot import state as frontdoor_state
@@ -273,6 +275,10 @@ def test_the_renderer_keeps_to_the_schema_with_all_shipped_profiles():
 
 def test_the_profiles_of_the_host_in_memory_keep_to_the_schema():
     contracts.check("resolved-profile", json.dumps({**profile_data("a"), "unit_sha256": ""}))
+
+
+def test_a_load_balancer_knows_the_sessions_that_a_frontdoor_knows():
+    assert SESSION_HEADERS == HEADERS
 
 
 REQUIRED = [

@@ -25,6 +25,12 @@ _MOST_RETRIES = 10
 _CHECKED = "check inter 2s fastinter 500ms downinter 1s rise 1 fall 2 on-marked-down shutdown-sessions"
 # a name that cannot be resolved keeps its host out, but HAProxy starts
 _RESOLVED = "init-addr last,libc,none"
+# those by which programs name their sessions, as frontdoors know them
+SESSION_HEADERS = (
+    *("x-session-id", "x-conversation-id", "x-agent-id"),
+    *("x-claude-code-session-id", "x-openwebui-chat-id", "x-session-affinity", "x-opencode-session"),
+    *("x-litellm-session-id", "thread-id", "session-id"),
+)
 _STICKY = {
     "user": "req.body,json_query('$.user')",
     "key": "var(txn.secret)",
@@ -306,6 +312,10 @@ def _frontend(settings: Settings, pools: Sequence[Pool]) -> list[str]:
     if settings.sticky:
         source = _STICKY.get(settings.sticky) or f"req.hdr({settings.sticky_header})"
         lines.append(f"    http-request set-var(txn.sticky) {source}")
+    if settings.sticky == "header":
+        unnamed = "if !{ var(txn.sticky) -m found }"
+        others = (name for name in SESSION_HEADERS if name != settings.sticky_header.lower())
+        lines += (f"    http-request set-var(txn.sticky) req.hdr({name}) {unnamed}" for name in others)
     if len(pools) > 1:
         lines += _routing(settings, pools)
     return [*lines, f"    default_backend {pools[0].name}"]
