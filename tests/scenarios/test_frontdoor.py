@@ -349,6 +349,7 @@ def test_a_change_of_the_unit_alone_restarts(door: HostFrontdoor) -> None:
 def test_every_unit_is_right_and_keeps_its_exposure(door: HostFrontdoor) -> None:
     options = {
         "frontdoor_port": 443,
+        "frontdoor_unix_socket": True,
         "frontdoor_api_keys": {"a": digest("a")},
         "frontdoor_admin_keys": {"b": digest("b")},
         "frontdoor_allowed_networks": ["10.0.0.0/8"],
@@ -359,6 +360,9 @@ def test_every_unit_is_right_and_keeps_its_exposure(door: HostFrontdoor) -> None
     for given in (options, {}, {"frontdoor_port": 443}):
         door.must(given)
         assert door.process()["ActiveState"] == "active"
+        knock = "import socket; socket.socket(socket.AF_UNIX).connect('/run/b70-openai-frontdoor/http.sock')"
+        knocked = door.rig.run("runuser", "-u", "nobody", "--", "python3", "-c", knock)
+        assert (knocked.code == 0) is (given is options), knocked
         paths = [f"/etc/systemd/system/{unit}" for unit in (UNITS if given is options else UNITS[:1])]
         judged = door.rig.run("systemd-analyze", "verify", "--man=no", *paths)
         assert (judged.code, judged.errors) == (0, ""), judged

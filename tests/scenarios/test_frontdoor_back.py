@@ -19,7 +19,7 @@ pytestmark = pytest.mark.scenario
 FAULTS = {
     "dies": ("    page()\n", f"    raise RuntimeError('poisoned, {digest('a')}')\n"),
     "silent": (
-        "        service.keep(await server.open(listen.host, listen.port, service.kept()))\n",
+        "        service.keep(await server.open(listen.host, listen.port, service.kept(), listen.unix))\n",
         "        print('poisoned', flush=True)\n",
     ),
 }

@@ -193,6 +193,42 @@ def test_who_comes_during_a_restart_is_answered_and_streams_end(tmp_path: Path, 
 
 
 @on_loop
+async def test_a_unix_socket_serves_this_host_and_its_proxies(tmp_path: Path) -> None:
+    path = tmp_path / "http.sock"
+    # of a process that was killed
+    socket.socket(socket.AF_UNIX).bind(str(path))
+    async with bench(tmp_path, listen={"allowed_networks": ["10.0.0.0/8"]}, limits={"max_connections": 1}) as run:
+        await run.listener.open("127.0.0.1", 0, (), str(path))
+        assert path.stat().st_mode & 0o777 == 0o666
+
+        async def client() -> Client:
+            return Client(*await asyncio.open_unix_connection(str(path)))
+
+        kept = await client()
+        for _ in range(2):
+            assert (await kept.ask("POST", CHAT, b"{}", "X-Forwarded-For: 10.1.2.3")).status == 200
+        assert run.engine.requests[0].header("X-Forwarded-For") == "10.1.2.3"
+        # by its networks
+        refused = await (await client()).ask("GET", "/health", None, "X-Forwarded-For: 192.0.2.1")
+        assert refused.json["error"]["code"] == "address_not_allowed"
+        run.listener.hand_over(lambda client: client.close())
+        late = await client()
+        assert (await late.ask("GET", "/health")).status == 200
+        for one in (kept, late):
+            one.leave()
+
+
+@pytest.mark.parametrize("taken", ["http.sock/x", "file"])
+@on_loop
+async def test_a_path_that_cannot_be_listened_at_is_refused(tmp_path: Path, taken: str) -> None:
+    (tmp_path / "file").write_text("of somebody")
+    async with bench(tmp_path) as run:
+        with pytest.raises(OSError, match=r"No such file|Not a directory|in use"):
+            await run.listener.open("127.0.0.1", 0, (), str(tmp_path / taken))
+    assert (tmp_path / "file").read_text() == "of somebody"
+
+
+@on_loop
 async def test_a_place_in_the_queue_is_kept_while_another_process_follows(tmp_path: Path) -> None:
     one_by_one = {"max_active_generations": 1, "queue_timeout_s": 60, "backend_timeout_s": 60}
     async with bench(tmp_path, {"limits": one_by_one}) as run:

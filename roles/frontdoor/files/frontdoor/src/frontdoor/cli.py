@@ -56,11 +56,12 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
     app = App(config, loop, events)
     server = Listener(app.server, tls, listen.backlog)
     try:
-        service.keep(await server.open(listen.host, listen.port, service.kept()))
+        service.keep(await server.open(listen.host, listen.port, service.kept(), listen.unix))
         service.forget_clients()
     except OSError as exc:
         events.flush()
-        print(f"cannot listen on {listen.host}:{listen.port}: {exc.strerror or exc}", file=sys.stderr)
+        besides = f" or at {listen.unix}" if listen.unix else ""
+        print(f"cannot listen on {listen.host}:{listen.port}{besides}: {exc.strerror or exc}", file=sys.stderr)
         return EXIT_LISTEN
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)

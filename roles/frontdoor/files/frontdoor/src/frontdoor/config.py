@@ -39,10 +39,14 @@ class ConfigError(ValueError):
 
 
 class Listen(NamedTuple):
-    """Where clients connect, and from where; no networks mean from everywhere, and this host itself always may."""
+    """Where clients connect, and from where; no networks mean from everywhere, and this host itself always may.
+
+    `unix` is the path of a Unix socket that is listened to besides, in clear text, for clients and proxies here.
+    """
 
     host: str = "0.0.0.0"
     port: Annotated[int, 0, 65535] = 8000
+    unix: str = ""
     backlog: Count = 1024
     allowed_networks: tuple[str, ...] = ()
     #: proxies whose X-Forwarded-For says who asks
@@ -282,7 +286,18 @@ def _section(section: Any, table: Any, where: str = "") -> Any:
 
 #: settings that only a new process takes
 AT_START = (
-    *("listen.host", "listen.port", "listen.backlog", "slot", "slots", "backend", "sentinels", "auth", "admin"),
+    *(
+        "listen.host",
+        "listen.port",
+        "listen.unix",
+        "listen.backlog",
+        "slot",
+        "slots",
+        "backend",
+        "sentinels",
+        "auth",
+        "admin",
+    ),
     "limits.dead_peer_timeout_s",
 )
 

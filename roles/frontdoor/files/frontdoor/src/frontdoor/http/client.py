@@ -167,11 +167,13 @@ class ClientConnection(asyncio.Protocol):
         self.peer = plain(str(peer[0])) if peer else "local"
         self.network = client_key(self.peer)
         self._asked_by(self.peer)
-        self.from_this_host = bool(peer and own and peer[0] == own[0])
+        # a path is that of a Unix socket
+        unix = isinstance(own, str)
+        self.from_this_host = unix or bool(peer and own and peer[0] == own[0])
         self.transport.set_write_buffer_limits(high=_WRITE_HIGH)
         self.deadline = self._time() + self._limits.header_timeout_s
         connections = self.server.connections
-        self._of_proxy = connections.is_proxy(self.peer)
+        self._of_proxy = unix or connections.is_proxy(self.peer)
         refusal = connections.add(self)
         if refusal is not None and connections.may_linger:
             self.refuse(refusal)

@@ -7,8 +7,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 import socket
 import ssl
+import stat
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -37,15 +39,18 @@ class Listener:
         self.sockets: list[socket.socket] = []
         self._handshakes: set[asyncio.Task[None]] = set()
 
-    async def open(self, host: str, port: int, kept: Iterable[socket.socket] = ()) -> list[socket.socket]:
-        """Listen and return the sockets that are new; raises OSError.
+    async def open(
+        self, host: str, port: int, kept: Iterable[socket.socket] = (), unix: str = ""
+    ) -> list[socket.socket]:
+        """Listen and return the sockets to keep that are new; raises OSError.
 
         `kept` are sockets of the process before: those that listen are used where they fit, and those of clients, of
         which nothing was read, are served.
         """
         loop, backlog = self._loop, self._backlog
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        wanted = dict.fromkeys((family, address) for family, _type, _proto, _name, address in found)
+        wanted: dict[Any, None] = dict.fromkeys((family, address) for family, _type, _proto, _name, address in found)
+        wanted |= {(socket.AF_UNIX, unix): None} if unix else {}
         before, clients = dict[Any, socket.socket](), list[socket.socket]()
         for one in kept:
             if not one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
@@ -58,14 +63,21 @@ class Listener:
                 one.close()
         new = []
         for family, address in wanted:
-            # as everywhere else :: is all addresses of the host, those of IPv4 too
-            both = host == "::"
             listening = before.get((family, address))
-            if listening is None:
+            if listening is None and family == socket.AF_UNIX:
+                # not kept: its folder goes with the process
+                listening = _listen_at(address, backlog)
+            elif listening is None:
+                # as everywhere else :: is all addresses of the host, those of IPv4 too
+                both = host == "::"
                 listening = socket.create_server(address, family=family, backlog=backlog, dualstack_ipv6=both)
                 new.append(listening)
             self.sockets.append(listening)
             listening.setblocking(False)
+            if family == socket.AF_UNIX:
+                serve = loop.create_unix_server
+                self._servers.append(await serve(self._connection, sock=listening, backlog=backlog))
+                continue
             _end_dead_connections(listening, self._server.limits.dead_peer_timeout_s)
             if self.tls is None:
                 self._servers.append(await loop.create_server(self._connection, sock=listening, backlog=backlog))
@@ -113,13 +125,13 @@ class Listener:
             loop.remove_reader(listening)
             loop.call_later(_ACCEPT_AGAIN_S, self._accept_again, listening)
             return
-        self._take(accepted, peer[0])
+        self._take(accepted, peer[0] if peer else "")
 
     def _take(self, accepted: socket.socket, peer: str) -> None:
         """Serve an accepted connection, or have it kept for the next process."""
         accepted.setblocking(False)
         limiter = self._limiter
-        network, near, proxy = client_key(peer), peer == accepted.getsockname()[0], limiter.is_proxy(peer)
+        network, near, proxy = client_key(peer), peer in ("", accepted.getsockname()[0]), limiter.is_proxy(peer)
         if self._keep is not None and not near and not proxy:
             self._keep(accepted)
             return
@@ -138,14 +150,16 @@ class Listener:
 
     async def _secure(self, accepted: socket.socket, network: str) -> None:
         limits, handshakes = self._server.limits, self._limiter.handshakes
+        tls = None if accepted.family == socket.AF_UNIX else self.tls
         try:
-            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if accepted.family != socket.AF_UNIX:
+                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.connect_accepted_socket(
                 self._connection,
                 accepted,
-                ssl=self.tls,
-                ssl_handshake_timeout=limits.header_timeout_s if self.tls else None,
-                ssl_shutdown_timeout=limits.write_timeout_s if self.tls else None,
+                ssl=tls,
+                ssl_handshake_timeout=limits.header_timeout_s if tls else None,
+                ssl_shutdown_timeout=limits.write_timeout_s if tls else None,
             )
         except OSError:
             # no TLS, not in time, or gone
@@ -154,6 +168,19 @@ class Listener:
             handshakes[network] -= 1
             # drop networks without any
             handshakes += Counter()
+
+
+def _listen_at(path: str, backlog: int) -> socket.socket:
+    """Listen at a path, which everybody of this host may use, as its ports; raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISSOCK(os.stat(path).st_mode):
+            # of a process that was killed
+            os.unlink(path)
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(path)
+    os.chmod(path, 0o666)
+    listening.listen(backlog)
+    return listening
 
 
 def _end_dead_connections(listening: socket.socket, seconds: float) -> None:
