@@ -5,10 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
-from collections.abc import Callable
-from typing import TypeVar
 
 import httptools
 
@@ -42,12 +39,6 @@ _SINGLE = _SECRET | frozenset(b"host content-length transfer-encoding content-ty
 # What a Host field or the authority of a target may be (RFC 9110 7.2), without commas, which two readers could split.
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+(?:%25[A-Za-z0-9._~-]+)?\])(?::[0-9]{0,5})?")
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*)")
-# Clients and engines repeat themselves, and parsing costs more than all the rest of a plain request. Longer heads
-# are unlikely to repeat, and would take memory.
-_REMEMBERED = 512
-_SHORT = 2048
-
-_T = TypeVar("_T")
 
 
 class HeadError(ValueError):
@@ -109,13 +100,6 @@ def _tokens(value: bytes) -> set[bytes]:
 def _keep_alive(http11: bool, connection: set[bytes]) -> bool:
     # not asked of the parser: it forgets when the message is complete with its head
     return b"close" not in connection and (http11 or b"keep-alive" in connection)
-
-
-def _remembered(parse: Callable[..., _T]) -> Callable[..., _T]:
-    """Remember what the short heads of before are."""
-    remembered = functools.lru_cache(_REMEMBERED)(parse)
-    # without a star: it is called for each head, and would pack and unpack what is told beside it
-    return lambda raw, first, second: (remembered if len(raw) <= _SHORT else parse)(raw, first, second)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -204,7 +188,6 @@ def _request_id(named: dict[bytes, bytes]) -> bytes:
     return traced[1] if traced else b""
 
 
-@_remembered
 def request_head(raw: bytes, max_headers: int, keep_secrets: bool) -> RequestHead:
     """Parse and judge one request head that ends with an empty line; raise HeadError.
 
@@ -280,7 +263,6 @@ class ResponseHead:
     event_stream: bool
 
 
-@_remembered
 def response_head(raw: bytes, to_head: bool, drop_cors: bool) -> ResponseHead:
     """Parse one response head that ends with an empty line; raise ResponseError.
 
