@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
+from typing import NamedTuple
 
 import httptools
 
@@ -37,6 +39,11 @@ _FORWARDED = frozenset(b"forwarded via x-forwarded-for x-real-ip".split())
 _SECRET = frozenset(b"authorization x-api-key".split())
 _SINGLE = _SECRET | frozenset(b"host content-length transfer-encoding content-type".split())
 # What a Host field or the authority of a target may be (RFC 9110 7.2), without commas, which two readers could split.
+_REQUEST_OWN_AND_SECRET = _REQUEST_OWN | _SECRET
+_NO_TOKENS = frozenset((b"",))
+_PLAIN = frozenset((b"", b"identity"))
+# Longer targets are unlikely to repeat, and would take memory.
+_SHORT = 256
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+(?:%25[A-Za-z0-9._~-]+)?\])(?::[0-9]{0,5})?")
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*)")
 
@@ -58,7 +65,8 @@ class _Head:
 
     def __init__(self) -> None:
         self.target = b""
-        self.fields: list[tuple[bytes, bytes]] = []
+        #: names in lower case and as they were written, and values
+        self.fields: list[tuple[bytes, bytes, bytes]] = []
         self._complete = False
 
     def read(self, parser: httptools.HttpRequestParser | httptools.HttpResponseParser, raw: bytes) -> None:
@@ -77,7 +85,7 @@ class _Head:
         self.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.fields.append((name, value))
+        self.fields.append((name.lower(), name, value))
 
     def on_headers_complete(self) -> None:
         self._complete = True
@@ -85,25 +93,25 @@ class _Head:
     def named(self, single: frozenset[bytes] = frozenset()) -> dict[bytes, bytes]:
         """The fields by their names in lower case, those of one name joined with commas; `single` may not repeat."""
         found: dict[bytes, bytes] = {}
-        for name, value in self.fields:
-            low = name.lower()
-            if low in found and low in single:
-                raise HeadError(400, "duplicate_header", f"the header field {low.decode()} stands more than once")
-            found[low] = b"%b,%b" % (found[low], value) if low in found else value
+        for low, _name, value in self.fields:
+            if low in found:
+                if low in single:
+                    raise HeadError(400, "duplicate_header", f"the header field {low.decode()} stands more than once")
+                value = b"%b,%b" % (found[low], value)
+            found[low] = value
         return found
 
 
-def _tokens(value: bytes) -> set[bytes]:
-    return {token.strip().lower() for token in value.split(b",")}
+def _tokens(value: bytes | None) -> frozenset[bytes]:
+    return frozenset([token.strip().lower() for token in value.split(b",")]) if value else _NO_TOKENS
 
 
-def _keep_alive(http11: bool, connection: set[bytes]) -> bool:
+def _keep_alive(http11: bool, connection: frozenset[bytes]) -> bool:
     # not asked of the parser: it forgets when the message is complete with its head
     return b"close" not in connection and (http11 or b"keep-alive" in connection)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RequestHead:
+class RequestHead(NamedTuple):
     """What the frontdoor needs of a request's head.
 
     `line` and `fields` are what the engine is sent: request line, and the end-to-end header lines with those that this
@@ -138,14 +146,14 @@ class RequestHead:
 
 def uncoded(head: RequestHead) -> RequestHead:
     """The head with which the engine is asked for a body that is not compressed: something is put before or into it."""
-    return dataclasses.replace(head, fields=_ACCEPTS.sub(b"", head.fields) + b"Accept-Encoding: identity\r\n")
+    return head._replace(fields=_ACCEPTS.sub(b"", head.fields) + b"Accept-Encoding: identity\r\n")
 
 
-def _target(raw: bytes) -> tuple[str, bytes, bytes | None]:
-    """Split a request target into canonical path, query (with its question mark), and the authority if it has one."""
+def _target(raw: bytes) -> tuple[Route, bytes, bytes]:
+    """Return the route of a request target, the target that the engine is sent, and the authority, empty without."""
     if raw == b"*":
-        return "*", b"", None
-    authority = None
+        return Route(Kind.LOCAL, "*"), raw, b""
+    authority = b""
     absolute = _ABSOLUTE.match(raw)
     if absolute:
         # absolute form (RFC 9112 3.2.2): its authority counts, whatever the Host field says
@@ -158,7 +166,12 @@ def _target(raw: bytes) -> tuple[str, bytes, bytes | None]:
     canonical = canonical_path(path.decode("latin-1"))
     if canonical is None or b"#" in raw:
         raise HeadError(400, "bad_target", "the request target is not a path")
-    return canonical, mark + query, authority
+    route = classify(canonical)
+    return route, quote_path(route.path).encode() + mark + query, authority
+
+
+# Clients ask for a handful of targets again and again.
+_known_target = functools.lru_cache(256)(_target)
 
 
 def _body_length(named: dict[bytes, bytes], http11: bool) -> int | None:
@@ -207,7 +220,7 @@ def request_head(raw: bytes, max_headers: int, keep_secrets: bool) -> RequestHea
     if method in (b"CONNECT", b"TRACE"):
         raise HeadError(501, "method_not_supported", f"the method {method.decode()} is not supported")
     http11 = version == "1.1"
-    path, query, authority = _target(parsed.target)
+    route, target, authority = (_known_target if len(parsed.target) <= _SHORT else _target)(parsed.target)
     named = parsed.named(_SINGLE)
     if http11 and b"host" not in named:
         raise HeadError(400, "missing_host", "an HTTP/1.1 request needs a Host field")
@@ -218,18 +231,19 @@ def request_head(raw: bytes, max_headers: int, keep_secrets: bool) -> RequestHea
     expect = named.get(b"expect", b"").strip().lower()
     if expect not in (b"", b"100-continue"):
         raise HeadError(417, "bad_expectation", "the only expectation supported is 100-continue")
-    connection = _tokens(named.get(b"connection", b""))
-    dropped = _REQUEST_OWN | connection | (frozenset() if keep_secrets else _SECRET)
-    sent = [(name, value) for name, value in parsed.fields if name.lower() not in dropped]
+    connection = _tokens(named.get(b"connection"))
+    dropped = _REQUEST_OWN if keep_secrets else _REQUEST_OWN_AND_SECRET
+    if not connection <= _HOP_BY_HOP:
+        dropped |= connection
+    sent = [b"%b: %b\r\n" % (name, value) for low, name, value in parsed.fields if low not in dropped]
     if authority or host:
-        sent.append((b"X-Forwarded-Host", authority or host))
-    sent.append((b"Via", b"1.%d b70-frontdoor" % http11))
-    route = classify(path) if path != "*" else Route(Kind.LOCAL, "*")
+        sent.append(b"X-Forwarded-Host: %b\r\n" % (authority or host))
+    sent.append(b"Via: 1.%d b70-frontdoor\r\n" % http11)
     return RequestHead(
         method=method,
         route=route,
-        line=b"%b %b%b HTTP/1.1\r\n" % (method, quote_path(route.path).encode(), query),
-        fields=b"".join(b"%b: %b\r\n" % field for field in sent),
+        line=b"%b %b HTTP/1.1\r\n" % (method, target),
+        fields=b"".join(sent),
         content_length=length,
         keep_alive=_keep_alive(http11, connection),
         http11=http11,
@@ -237,7 +251,7 @@ def request_head(raw: bytes, max_headers: int, keep_secrets: bool) -> RequestHea
         origin=named.get(b"origin", b""),
         secret=_secret(named),
         gated=route.gated and method == b"POST",
-        coded=not _tokens(named.get(b"content-encoding", b"")) <= {b"", b"identity"},
+        coded=not _tokens(named.get(b"content-encoding")) <= _PLAIN,
         boundary=boundary_of(named.get(b"content-type", b"")) if route.form else b"",
         forwarded=not _FORWARDED.isdisjoint(named),
         # each proxy adds at the end: what stands before it may be anybody's invention
@@ -283,7 +297,7 @@ def response_head(raw: bytes, to_head: bool, drop_cors: bool) -> ResponseHead:
     if coding not in (b"", b"chunked"):
         raise ResponseError(f"transfer coding {coding!r}")
     # that it belongs to this connection only cannot be said of what tells where the body ends
-    connection = _tokens(named.get(b"connection", b"")) - {b"content-length"}
+    connection = _tokens(named.get(b"connection")) - {b"content-length"}
     dropped = _HOP_BY_HOP | {b"x-request-id"} | connection
     if status < 200 or status == 204 or coding:
         # RFC 9110 8.6
@@ -291,8 +305,8 @@ def response_head(raw: bytes, to_head: bool, drop_cors: bool) -> ResponseHead:
     event_stream = named.get(b"content-type", b"").lower().startswith(b"text/event-stream")
     lines = [
         b"%b: %b\r\n" % (name, value)
-        for name, value in parsed.fields
-        if (low := name.lower()) not in dropped and not (drop_cors and low.startswith(b"access-control-"))
+        for low, name, value in parsed.fields
+        if low not in dropped and not (drop_cors and low.startswith(b"access-control-"))
     ]
     if event_stream and b"x-accel-buffering" not in named:
         lines.append(_UNBUFFERED)

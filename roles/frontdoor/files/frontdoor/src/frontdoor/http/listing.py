@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import Any
 
@@ -39,7 +38,7 @@ class Listing(Exchange):
     def __init__(self, client: ClientConnection, target: Target, head: RequestHead) -> None:
         _path, mark, query = head.line.split(b" ")[1].partition(b"?")
         line = b"GET %b%b%b HTTP/1.1\r\n" % (MODELS.encode(), mark, query)
-        asked = dataclasses.replace(head, line=line, fields=_NOT_SENT.sub(b"", head.fields))
+        asked = head._replace(line=line, fields=_NOT_SENT.sub(b"", head.fields))
         super().__init__(client, target, asked, 0, b"")
 
     @property
