@@ -109,4 +109,4 @@ def test_a_host_gets_the_slot_engine_and_nothing_else() -> None:
     files = program_files({**dict.fromkeys(places, "x"), "lib_dir": "/lib", "bin_dir": "/bin", "command": "b70ctl"})
     folder = ROOT / "plugins/module_utils/_slot"
     expected = {f"/lib/b70slot/{file.relative_to(folder).as_posix()}" for file in folder.rglob("*.py")}
-    assert {file["path"] for file in files} == {*expected, "/bin/b70ctl"}
+    assert {file["path"] for file in files} == {*expected, "/bin/b70ctl", "/bin/b70ctl.bash"}
