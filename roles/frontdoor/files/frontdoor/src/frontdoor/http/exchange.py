@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import time
 
 from frontdoor import errors
@@ -261,7 +260,7 @@ class Exchange:
         http11, self._last_activity = head.http11, self._last_activity + self._first_byte_s
         if self._size >= _SMALL and self._body_unread(response):
             # what it leaves unread would stand before the next request on that connection
-            response = dataclasses.replace(response, keep_alive=False)
+            response = response._replace(keep_alive=False)
         opened = client.opened
         if opened and response.status == 200 and not response.event_stream:
             self._broken("a stream was asked for, and it is none")

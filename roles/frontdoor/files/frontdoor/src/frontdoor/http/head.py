@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import re
 from typing import NamedTuple
@@ -260,8 +259,7 @@ def request_head(raw: bytes, max_headers: int, keep_secrets: bool) -> RequestHea
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ResponseHead:
+class ResponseHead(NamedTuple):
     """A response head of the engine.
 
     `wire` is what a client is sent of it: without the fields between the engine and this proxy only, without the

@@ -7,7 +7,6 @@ Unknown values are null: tokens if the engine reports none, and what only an eng
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import Any
 
@@ -128,7 +127,7 @@ class Measured(Exchange):
                 self._plain = response
                 # its length is another one, known when all of it is there
                 wire = ABOUT_BYTES.sub(b"", response.wire)
-                response = dataclasses.replace(response, wire=wire, chunked=False, length=None)
+                response = response._replace(wire=wire, chunked=False, length=None)
         super()._begin(response, rest)
 
     def _relay_of(self, response: ResponseHead) -> Relay:
