@@ -166,8 +166,8 @@ def compile_generator(folder: Path) -> Path:
 
 
 def checked_out(ref: str, folder: Path) -> Path:
-    """The frontdoor of a commit, put into a folder; returns its package there."""
-    argv = ["git", "-C", str(ROOT), "archive", ref, str(PACKAGE)]
+    """The frontdoor of a commit, put into a folder with what it has links to; returns its package there."""
+    argv = ["git", "-C", str(ROOT), "archive", ref, str(PACKAGE), "plugins/module_utils"]
     done = subprocess.run(argv, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         raise SystemExit(f"--before {ref}: git cannot give {PACKAGE} of it")
