@@ -357,7 +357,8 @@ async def bench(tmp_path: Any, state: dict[str, Any] | None = None, **sections: 
     os.set_blocking(log_read, False)
     loop = asyncio.get_running_loop()
     app = App(config, loop, EventLog(log_write), spread=lambda: running.spread())
-    server = Listener(app.server, server_context(*config.tls))
+    tls, protocol = server_context(*config.tls), config.listen.proxy_protocol
+    server = Listener(app.server, tls, proxy_protocol=protocol)
     await server.open("127.0.0.1", 0)
     app.start()
     running = Bench(app, engine, server, state_path, log_read)

@@ -201,7 +201,14 @@ async def test_a_renewed_certificate_is_shown_and_one_without_its_key_is_not(tmp
 def test_each_setting_is_taken_or_named() -> None:
     running = Config()
     other: dict[str, dict[str, Any]] = {
-        "listen": {"host": "::", "port": 1, "unix": "/u", "backlog": 1, "allowed_networks": ["10.0.0.0/8"]},
+        "listen": {
+            "host": "::",
+            "port": 1,
+            "unix": "/u",
+            "backlog": 1,
+            "proxy_protocol": True,
+            "allowed_networks": ["10.0.0.0/8"],
+        },
         "slot": {"name": "b"},
         "slots": {"name": "c", "state_file": "/c"},
         "backend": {"url": "http://h:1"},

@@ -54,7 +54,7 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
     page()
     tls = server_context(*config.tls)
     app = App(config, loop, events)
-    server = Listener(app.server, tls, listen.backlog)
+    server = Listener(app.server, tls, listen.backlog, proxy_protocol=listen.proxy_protocol)
     try:
         service.keep(await server.open(listen.host, listen.port, service.kept(), listen.unix))
         service.forget_clients()

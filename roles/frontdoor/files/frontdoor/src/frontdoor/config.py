@@ -51,6 +51,8 @@ class Listen(NamedTuple):
     allowed_networks: tuple[str, ...] = ()
     #: proxies whose X-Forwarded-For says who asks
     trusted_proxies: tuple[str, ...] = ()
+    #: whether these begin each connection with a header of the PROXY protocol; those on this host never do
+    proxy_protocol: bool = False
 
 
 class Slot(NamedTuple):
@@ -286,19 +288,8 @@ def _section(section: Any, table: Any, where: str = "") -> Any:
 
 #: settings that only a new process takes
 AT_START = (
-    *(
-        "listen.host",
-        "listen.port",
-        "listen.unix",
-        "listen.backlog",
-        "slot",
-        "slots",
-        "backend",
-        "sentinels",
-        "auth",
-        "admin",
-    ),
-    "limits.dead_peer_timeout_s",
+    *("listen.host", "listen.port", "listen.unix", "listen.backlog", "listen.proxy_protocol"),
+    *("slot", "slots", "backend", "sentinels", "auth", "admin", "limits.dead_peer_timeout_s"),
 )
 
 

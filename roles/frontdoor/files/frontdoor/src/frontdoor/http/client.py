@@ -121,8 +121,10 @@ class ClientConnection(asyncio.Protocol):
     A client that stops sending has left: half-closed connections are not served.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, source: str = "") -> None:
+        """`source` is the address of the client, where a trusted proxy has said it before the first byte."""
         self.server = server
+        self._source = source
         self._time = server.loop.time
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.write: Callable[[bytes], None] = _unwritten
@@ -164,7 +166,7 @@ class ClientConnection(asyncio.Protocol):
         self.write = self.transport.write
         peer = transport.get_extra_info("peername")
         own = transport.get_extra_info("sockname")
-        self.peer = plain(str(peer[0])) if peer else "local"
+        self.peer = self._source or (plain(str(peer[0])) if peer else "local")
         self.network = client_key(self.peer)
         self._asked_by(self.peer)
         # a path is that of a Unix socket

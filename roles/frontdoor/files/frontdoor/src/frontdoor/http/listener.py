@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from frontdoor.http import proxied
 from frontdoor.http.client import ClientConnection, Server
 from frontdoor.networks import client_key
 
@@ -23,8 +24,13 @@ _ACCEPT_AGAIN_S = 0.2
 
 
 class Listener:
-    def __init__(self, server: Server, tls: ssl.SSLContext | None, backlog: int = 1024) -> None:
-        """`backlog` is how many connections the kernel keeps that are not accepted yet."""
+    def __init__(
+        self, server: Server, tls: ssl.SSLContext | None, backlog: int = 1024, *, proxy_protocol: bool = False
+    ) -> None:
+        """`backlog` is how many connections the kernel keeps that are not accepted yet.
+
+        With `proxy_protocol` trusted proxies of other hosts say first for whom they connect.
+        """
         self._loop = server.loop
         self._server = server
         self._limiter = server.connections
@@ -32,6 +38,7 @@ class Listener:
         #: for the next handshakes; whether there is one stays as it is
         self.tls = tls
         self._backlog = backlog
+        self._proxy_protocol = proxy_protocol
         self._servers: list[asyncio.Server] = []
         # sockets that are accepted from here, and what takes the connections of the next process
         self._watched: list[socket.socket] = []
@@ -79,7 +86,7 @@ class Listener:
                 self._servers.append(await serve(self._connection, sock=listening, backlog=backlog))
                 continue
             _end_dead_connections(listening, self._server.limits.dead_peer_timeout_s)
-            if self.tls is None:
+            if self.tls is None and not self._proxy_protocol:
                 self._servers.append(await loop.create_server(self._connection, sock=listening, backlog=backlog))
             else:
                 self._watch(listening)
@@ -140,7 +147,7 @@ class Listener:
             accepted.close()
             return
         limiter.handshakes[network] += 1
-        task = self._loop.create_task(self._secure(accepted, network))
+        task = self._loop.create_task(self._secure(accepted, network, announced=proxy and not near))
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
 
@@ -148,26 +155,38 @@ class Listener:
         if listening.fileno() >= 0:
             self._loop.add_reader(listening, self._accept, listening)
 
-    async def _secure(self, accepted: socket.socket, network: str) -> None:
+    async def _secure(self, accepted: socket.socket, network: str, *, announced: bool) -> None:
         limits, handshakes = self._server.limits, self._limiter.handshakes
         tls = None if accepted.family == socket.AF_UNIX else self.tls
+        connection: Callable[..., ClientConnection] = self._connection
         try:
+            if announced and self._proxy_protocol:
+                connection = functools.partial(connection, await self._source(accepted, limits.header_timeout_s))
             if accepted.family != socket.AF_UNIX:
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.connect_accepted_socket(
-                self._connection,
+                connection,
                 accepted,
                 ssl=tls,
                 ssl_handshake_timeout=limits.header_timeout_s if tls else None,
                 ssl_shutdown_timeout=limits.write_timeout_s if tls else None,
             )
         except OSError:
-            # no TLS, not in time, or gone
+            # no TLS or header, not in time, or gone
             pass
         finally:
             handshakes[network] -= 1
             # drop networks without any
             handshakes += Counter()
+
+    async def _source(self, accepted: socket.socket, limit_s: float) -> str:
+        """Whom a proxy connects for; raises OSError and closes the connection if it does not say so in time."""
+        try:
+            async with asyncio.timeout(limit_s):
+                return await proxied.source(self._loop, accepted)
+        except (OSError, ValueError) as exc:
+            accepted.close()
+            raise ConnectionAbortedError from exc
 
 
 def _listen_at(path: str, backlog: int) -> socket.socket:
