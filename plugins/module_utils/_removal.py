@@ -79,7 +79,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Mount:
-    """Where a file system is mounted, and its kind."""
+    """The place where a file system is mounted, and its kind."""
 
     point: Path
     kind: str
@@ -87,7 +87,7 @@ class Mount:
 
 @dataclass
 class Found:
-    """What is there.
+    """The findings on a host.
 
     :param gone: what goes, in this order.
     :param stays: why each path of ours stays.

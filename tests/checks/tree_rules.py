@@ -23,6 +23,8 @@ FOREIGN_PATHS = re.compile(
 )
 BINARY = frozenset({".safetensors", ".png", ".gz", ".whl"})
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+# Beginnings that leave open what a docstring is about; ruff (D401) refuses other words that are no imperatives.
+QUESTIONS = frozenset({"How", "Those", "What", "When", "Where", "Whether", "Which", "Who", "Whoever", "Whose", "Why"})
 MAKE_WORD = re.compile(r"(?:^|`)make ([a-z][a-z-]*)", re.MULTILINE)
 
 
@@ -98,6 +100,26 @@ def check_make_words(root: Path, files: Sequence[Path]) -> list[str]:
             for word in MAKE_WORD.findall(file.read_text()):
                 if word not in targets:
                     found.append(f"{file.relative_to(root)}: make {word} is not a target")
+    return found
+
+
+def check_docstrings(root: Path, files: Sequence[Path]) -> list[str]:
+    """Check that docstrings of the product name their subject, and that those of functions begin with a verb."""
+    found = []
+    for file in files:
+        folders = file.relative_to(root).parts
+        if file.suffix != ".py" or folders[0] not in ("plugins", "roles") or "tests" in folders:
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            first = (ast.get_docstring(node) or "").partition(" ")[0].rstrip(",.:;")
+            verb = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not any(
+                "property" in ast.unparse(one) for one in node.decorator_list
+            )
+            if first in QUESTIONS or (first and verb and not re.fullmatch("[A-Z][a-z]+", first)):
+                name = getattr(node, "name", "the file")
+                found.append(f"{file.relative_to(root)}: the docstring of {name} begins with {first}")
     return found
 
 

@@ -29,7 +29,7 @@ COMPILED = [
 
 
 def extensions() -> list[object]:
-    """The modules to compile. Ends the build where that cannot work."""
+    """Return the modules to compile; end the build where that cannot work."""
     # A backend also runs this file to ask about the package.
     if os.environ.get("FRONTDOOR_COMPILE") != "1" or {"dist_info", "egg_info"} & {*sys.argv}:
         return []

@@ -59,7 +59,10 @@ class App:
         events: EventLog,
         spread: Callable[[], float] = random.random,
     ) -> None:
-        """`spread` gives numbers from 0 to 1, by which refused clients are spread over time."""
+        """Take the configuration and the loop.
+
+        `spread` gives numbers from 0 to 1, by which refused clients are spread over time.
+        """
         self.config = config
         self.loop = loop
         self.events = events
@@ -217,7 +220,7 @@ class App:
 
     @property
     def keys_error(self) -> str:
-        """What is wrong with a file of keys that changed; those of before count until it is right."""
+        """The fault of a changed file of keys; the keys of before count until it is right."""
         return next((keys.error for keys in (self.keys, self._admin.keys) if keys is not None and keys.error), "")
 
     def refresh_keys(self) -> None:
@@ -270,7 +273,7 @@ class App:
         )
 
     def _state_applied(self, follower: Follower) -> None:
-        """What follows from the state of a slot, and from those of all."""
+        """Apply the state of a slot to all that depends on it, or on the states of all slots."""
         state = follower.slot.state
         self.ledger.models[follower.target.index] = next(iter(follower.slot.names), "")
         profile = str((state.profile or {}).get("name") or "")
@@ -287,7 +290,7 @@ class App:
     # --- requests --------------------------------------------------------------------------------------------------
 
     def _unauthorized(self, client: ClientConnection, head: RequestHead) -> Refusal | None:
-        """What to say where a key is needed and was not given; notes whose key it is.
+        """Return the refusal where a needed key is missing, else None; note whose key it is.
 
         The machine itself may look at the status without one, but not whom a proxy on it speaks for. The administration
         has keys of its own.
@@ -306,7 +309,7 @@ class App:
         return self._admin.refusal_elsewhere(head)
 
     def refusal_before_body(self, client: ClientConnection, head: RequestHead) -> Refusal | None:
-        """What is known to be refused before the client sends its body."""
+        """Return the refusal that is certain before the client sends its body; None if there is none."""
         if head.route.kind is Kind.ADMIN:
             return self._admin.refusal(head)
         refusal = self._unauthorized(client, head)
@@ -345,7 +348,7 @@ class App:
         return None
 
     def _over_limit(self, client: ClientConnection) -> Refusal | None:
-        """Why the client's key may not ask for more work now."""
+        """Return why the client's key may not ask for more work now; None if it may."""
         name = client.key_name
         limits = self.keys.limits(name) if self.keys is not None and name is not None else None
         if limits is None or name is None:
@@ -389,7 +392,7 @@ class App:
         return Exchange(client, follower.target, head, size, wanted, count, wish, asked=document)
 
     def _of_model(self, head: RequestHead, document: Document) -> Follower:
-        """The slot of the model that a request names; the first one where it names none, or one that is not known."""
+        """Return the slot of the model that a request names; the first one for an unknown model, or none."""
         content = None if head.coded or document.foreign else document.content
         name = content.get("model") if isinstance(content, dict) else None
         target = self.server.by_model.get(name) if isinstance(name, str) else None
@@ -430,6 +433,6 @@ class App:
 
 
 def _edited(slot: Slot, head: RequestHead, document: Document) -> bytes | bytearray | Refusal:
-    """The request for the engine, or why none is sent."""
+    """Return the request for the engine, or why none is sent."""
     rules = slot.rules.get(head.route.path)
     return document.body if rules is None else rules.apply(document, coded=head.coded)

@@ -36,7 +36,7 @@ COPIES = "/run/b70-frontdoor/"
 
 
 def _digest(path: str, config: Config) -> str:
-    """What names the settings in a file, and the certificate that they are served with."""
+    """Return a digest of the settings in a file, and of the certificate that they are served with."""
     certificate = config.tls.cert_file
     shown = hashlib.sha256(Path(certificate).read_bytes()).hexdigest() if certificate else ""
     return hashlib.sha256(Path(path).read_bytes() + shown.encode()).hexdigest()
@@ -158,7 +158,7 @@ def _check(options: argparse.Namespace) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit status (2: configuration, 3: address in use)."""
+    """Run the command line and return the exit status (2: configuration, 3: address in use)."""
     parser = argparse.ArgumentParser(prog="frontdoor", description=__doc__)
     parser.add_argument("--config", metavar="FILE", help="TOML configuration")
     parser.add_argument("--check-config", action="store_true", help="only check the configuration")

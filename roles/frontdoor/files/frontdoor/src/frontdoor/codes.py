@@ -48,5 +48,5 @@ _TYPES = {
 
 
 def types_of(status: int) -> tuple[str, str]:
-    """The `type` of an error with this status, as OpenAI and as Anthropic call it."""
+    """Return the `type` of an error with this status, as OpenAI and as Anthropic call it."""
     return _TYPES.get(status, ("invalid_request_error", "invalid_request_error" if status < 500 else "api_error"))

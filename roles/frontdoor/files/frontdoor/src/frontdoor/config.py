@@ -39,7 +39,7 @@ class ConfigError(ValueError):
 
 
 class Listen(NamedTuple):
-    """Where clients connect, and from where; no networks mean from everywhere, and this host itself always may.
+    """The addresses for clients, and their networks; no networks mean all, and this host itself always may connect.
 
     `unix` is the path of a Unix socket that is listened to besides, in clear text, for clients and proxies here.
     """
@@ -105,7 +105,7 @@ class Admission(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What is done to requests where the state file says nothing; 0 tokens mean no default and no cap."""
+    """The treatment of requests where the state file is silent; 0 tokens mean no default and no cap."""
 
     chat_template_kwargs: dict[str, Any] = _NOTHING
     max_tokens_default: Amount = 0
@@ -121,7 +121,7 @@ class Request(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """What is done to requests: the state file's `request` sets it, the section above where that is silent."""
+    """The treatment of requests: the state file's `request` sets it, the section above where that is silent."""
 
     chat_template_kwargs: dict[str, Any] | None = None
     max_tokens_default: int | None = None
@@ -140,7 +140,7 @@ StickyMode = Literal["off", "prefer", "strict"]
 
 @dataclasses.dataclass(frozen=True)
 class Routing:
-    """How requests find their replica, where there are several; None: the names that are usual."""
+    """The way of requests to one of several replicas; None: the usual names."""
 
     sticky: str = "prefer"
     prefix_affinity: bool = True
@@ -149,7 +149,7 @@ class Routing:
 
 
 class Limits(NamedTuple):
-    """What one client may cost."""
+    """The limits of one client."""
 
     max_body_bytes: Count = 64 * 1024 * 1024
     max_buffered_bytes: Count = 1024 * 1024 * 1024
@@ -201,7 +201,7 @@ class Admin(NamedTuple):
 
 
 class Sentinels(NamedTuple):
-    """Whether answers are watched for what no sound engine sends.
+    """The watch over answers for what no sound engine sends.
 
     `verify_after` is how many of a replica's last 32 answers have to be degenerate for a verification to be asked for;
     0: it never is.

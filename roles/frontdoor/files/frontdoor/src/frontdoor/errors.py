@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What clients are told when there is no answer from the engine."""
+"""The answers to clients when there is none from the engine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Refusal:
     _rendered: dict[Any, tuple[bytes, bytes]] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     def render(self, style: Style, fields: bytes, head_only: bool, spread: float) -> tuple[bytes, bytes]:
-        """The complete response, cut after its first line; of those that come in floods made once.
+        """Return the response, cut after its first line; those that come in floods are made once.
 
         `spread` is that of `told_s`.
         """
@@ -55,7 +55,7 @@ class Refusal:
 
 
 def body(refusal: Refusal, style: Style) -> bytes:
-    """The JSON body in the shape the path's clients understand."""
+    """Return the JSON body in the shape that the path's clients understand."""
     said = {"message": refusal.message, "code": refusal.code, **(refusal.details or {})}
     openai, anthropic = types_of(refusal.status)
     if style is Style.ANTHROPIC:
@@ -73,7 +73,7 @@ _NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d{1,15})')
 
 
 def stream_event(refusal: Refusal, style: Style, sent: bytes = b"") -> bytes:
-    """One server-sent event that ends a stream which cannot be completed; `sent` is the last of what was sent of it."""
+    """Return the server-sent event that ends a broken stream; `sent` is the last part of what was sent of it."""
     if style is Style.RESPONSES:
         # the type wants the fields beside the type, clients raise an error where there is one under `error`
         # of an event that was begun nothing was sent
@@ -87,7 +87,7 @@ def stream_event(refusal: Refusal, style: Style, sent: bytes = b"") -> bytes:
 
 
 def told_by_engine(status: int, content: bytes) -> Refusal:
-    """The engine's error, for a client that has the head of a stream; what the engine says of it is kept."""
+    """Return the engine's error, in its own words, for a client that already has the head of a stream."""
     try:
         said = orjson.loads(content)
     except orjson.JSONDecodeError:
@@ -101,7 +101,7 @@ def told_by_engine(status: int, content: bytes) -> Refusal:
 
 
 def waiting(style: Style) -> bytes:
-    """What passes over clients of a stream whose request waits: a comment, or what Anthropic's expect."""
+    """Return the bytes for a stream whose request waits: a comment, or the event that Anthropic's clients expect."""
     return b'event: ping\ndata: {"type": "ping"}\n\n' if style is Style.ANTHROPIC else b": waiting\n\n"
 
 
@@ -113,7 +113,7 @@ KEPT = b"Connection: keep-alive\r\n"
 def response(
     status: int, content: bytes | None, fields: bytes, *, kind: str = "application/json", head_only: bool = False
 ) -> bytes:
-    """A complete response; `fields` are whole header lines. Without content it has no word on it either."""
+    """Return a complete response; `fields` are whole header lines. Without content, no header describes one."""
     parts = [f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\n".encode()]
     if content is not None:
         about = b"Content-Type: %b\r\nContent-Length: %d\r\nCache-Control: no-store\r\n"
@@ -137,25 +137,25 @@ ONLY_ADMIN = _unauthorized("this key is for the administration and the status; t
 
 
 def unknown_path(path: str) -> Refusal:
-    """A path that is neither ours nor one of the engine's that may be asked."""
+    """Return the refusal of a path that neither the frontdoor nor the engine answers."""
     right = meant(path)
     return Refusal(404, "unknown_path", f"{path} is not served here" + (f"; send it to {right}" if right else ""))
 
 
 def not_remote(path: str) -> Refusal:
-    """A path of engines on this host that an engine elsewhere is not asked."""
+    """Return the refusal of a path that only engines on this host answer, for an engine elsewhere."""
     return Refusal(404, "unknown_path", f"{path} is not served here: the engine runs on another host")
 
 
 def method_not_allowed(path: str, methods: tuple[bytes, ...]) -> Refusal:
-    """A path that does not know this method; browsers may always ask what it knows."""
+    """Return the refusal of a method that a path does not know; browsers may always ask which it knows."""
     allow = b"Allow: %b\r\n" % b", ".join((*methods, b"OPTIONS"))
     return Refusal(405, "method_not_allowed", f"{path} only answers {methods[0].decode()}", fields=allow)
 
 
 @functools.lru_cache(maxsize=256)
 def busy(limit: int, places: int, retry_after_s: int) -> Refusal:
-    """No permit is free, or not enough of them, and the queue is off. Made once: it comes in floods."""
+    """Return the refusal without a queue, when too few permits are free; made once, because it comes in floods."""
     what = "the generation slot is" if limit == 1 else f"all {limit} generation slots are"
     if places > 1:
         what = f"{places} generation slots are needed at once, and too many of the {limit} are"
@@ -163,20 +163,20 @@ def busy(limit: int, places: int, retry_after_s: int) -> Refusal:
 
 
 def queue_timeout(limit: int, waited_s: float, retry_after_s: int) -> Refusal:
-    """The wait for a permit ran out."""
+    """Return the refusal of a request whose wait for a permit ran out."""
     message = f"no generation slot became free within {waited_s:.4g} s ({limit} in use); try again later"
     return Refusal(503, "queue_timeout", message, retry_after_s, {"max_active_generations": limit})
 
 
 def too_many_generations(places: int, limit: int) -> Refusal:
-    """More at once than there are permits: waiting is of no use."""
+    """Return the refusal of a request for more generations at once than there are permits, which no wait could help."""
     message = f"the request asks for {places} generations at once; at most {limit} may run here: ask for fewer"
     details = {"param": "n", "max_active_generations": limit}
     return Refusal(400, "too_many_generations", message, details=details)
 
 
 def over_limit(name: str, limit: int, left_s: float) -> Refusal:
-    """An API key has used what it may."""
+    """Return the refusal of an API key that has used what it may."""
     what, _per, span = name.split("_")
     seconds = max(1, math.ceil(left_s))
     message = f"this API key may use {limit} {what} per {span}, and has; the next {span} begins in {seconds} s"
@@ -184,7 +184,7 @@ def over_limit(name: str, limit: int, left_s: float) -> Refusal:
 
 
 def queue_full(queued: int, retry_after_s: int) -> Refusal:
-    """Too many are waiting already."""
+    """Return the refusal when too many requests wait already."""
     message = f"{queued} generations are already waiting for a slot"
     return Refusal(503, "queue_full", message, retry_after_s)
 
@@ -193,7 +193,7 @@ _MOVING = ("switching", "verifying")
 
 
 def _retry_after(state: SlotState, now: float) -> int:
-    """Seconds until it is worth to ask again: what is left of the time that is expected, or a steady number."""
+    """Return the seconds until it is worth to ask again: the rest of the expected time, or a steady number."""
     switch, left = state.switch or {}, state.retry_after_s
     if state.phase in _MOVING and switch.get("eta_s") is not None:
         since = state.updated_at
@@ -213,7 +213,7 @@ _CLOSED = {
 
 
 def _situation(state: SlotState, retry_after_s: int) -> str:
-    """What the slot does instead of taking requests."""
+    """Return what the slot does instead of taking requests, in words."""
     switch = state.switch or {}
     if state.phase == "verifying":
         target = switch.get("to") or (state.profile or {}).get("name") or "the model"
@@ -230,7 +230,7 @@ def _situation(state: SlotState, retry_after_s: int) -> str:
 
 
 def closed(state: SlotState, now: float) -> Refusal:
-    """The slot does not take work; says why and when to come back, seen from a time of day."""
+    """Return the refusal of a slot that takes no work: why, and when to come back, seen from a time of day."""
     details: dict[str, Any] = {"phase": state.phase}
     retry = _retry_after(state, now)
     if state.phase in _MOVING and state.switch:

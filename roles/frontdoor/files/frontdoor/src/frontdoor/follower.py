@@ -23,7 +23,7 @@ from frontdoor.slot.state import SlotState, StateFile
 
 
 def _judged_by(state: SlotState) -> tuple[object, ...]:
-    """The rules that check and edit bodies; another stack of the same model changes none."""
+    """Return what the rules for bodies depend on; another stack of the same model changes none of it."""
     profile, lengths = state.profile or {}, tuple(one.max_model_len for one in state.replicas)
     names = ("name", "served_model_name", "modalities", "reasoning", "remote")
     return state.rules, lengths, spoken(state), *(profile.get(name) for name in names)
@@ -41,7 +41,7 @@ class Follower:
         ledger: Ledger,
         applied: Callable[[Follower, SlotState], None],
     ) -> None:
-        """`config` has this slot for its `slot`. `applied` is told who has a new state, and the one before."""
+        """Take a `config` with this slot as its `slot`. `applied` hears who has a new state, and the one before."""
         self.name = config.slot.name
         self._ledger, self._events, self._applied = ledger, events, applied
         admission = config.admission
@@ -124,6 +124,6 @@ class Follower:
         self.permits.set(limits, self.replicas.usable, self.slot.state.queue_timeout_s, anew=anew)
 
     def _replicas_changed(self) -> None:
-        """One of the engines answers, or no longer does."""
+        """Set the permits anew: one of the engines answers, or no longer does."""
         if self.replicas.several:
             self._set_permits()

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which clients may connect at all, by their address."""
+"""The clients that may connect at all, by their address."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORDS = {
 
 
 def networks(entries: Iterable[str]) -> tuple[Network, ...]:
-    """Networks of a list of networks, addresses and words; raise ValueError, which names the entry."""
+    """Return the networks in a list of networks, addresses and words; raise ValueError, which names the entry."""
     try:
         return tuple(ipaddress.ip_network(text) for entry in entries for text in _WORDS.get(entry, (entry,)))
     except ValueError as exc:
@@ -26,7 +26,7 @@ def networks(entries: Iterable[str]) -> tuple[Network, ...]:
 
 
 def _peer(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """An address, as a socket tells it; None where it is none."""
+    """Return an address as a socket tells it, None where it is none."""
     try:
         peer = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -36,7 +36,7 @@ def _peer(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def allowed(address: str, among: tuple[Network, ...]) -> bool:
-    """Whether an address, as a socket tells it, is in one of the networks."""
+    """Tell whether an address, as a socket tells it, is in one of the networks."""
     peer = _peer(address)
     return peer is not None and any(peer in network for network in among)
 
@@ -46,12 +46,12 @@ def is_address(text: str) -> bool:
 
 
 def plain(address: str) -> str:
-    """An address of IPv4 as such, where it came in on a socket for both."""
+    """Return an IPv4 address as such, where it came in on a socket for both."""
     return address.removeprefix("::ffff:") if "." in address else address
 
 
 def client_key(address: str) -> str:
-    """Whose turn it is where clients compete without keys: an address, or the network of one of IPv6.
+    """Return the client as it competes without keys: an address, or the network of an IPv6 address.
 
     A host has as many addresses of its /64 as it likes. Those of the link are a network of all, and count one by one.
     """

@@ -69,7 +69,7 @@ def kept() -> list[socket.socket]:
 
 
 def is_restarted(unit: str) -> bool:
-    """Whether a unit that stops is started again, so that the next process finds the sockets."""
+    """Tell whether a unit that stops is started again, so that the next process finds the sockets."""
     command = ["systemctl", "list-jobs", "--no-legend", "--plain", unit]
     try:
         said = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_S, check=False).stdout

@@ -49,7 +49,7 @@ Answer = dict[str, Any] | Refusal
 
 
 async def question(path: str, line: bytes, limit_s: float) -> dict[str, Any]:
-    """The helper's answer, or one in its place that says why there is none."""
+    """Return the helper's answer, or one in its place that says why there is none."""
     try:
         async with asyncio.timeout(limit_s):
             reader, writer = await asyncio.open_unix_connection(path)
@@ -107,11 +107,11 @@ class _Place:
         return models.runtime_state(name, self.state, self.running, name in self.failures)
 
     def suits(self, name: str) -> bool:
-        """Whether the slot has as many cards as a profile needs."""
+        """Tell whether the slot has as many cards as a profile needs."""
         return self.cards is None or self.cards >= models.cards_of(self.known[name])
 
     def traffic(self, refusals: Mapping[str, int]) -> dict[str, Any]:
-        """What a row says of the generations; `refusals` are those of the slot, by their code."""
+        """Return the part of a row about generations; `refusals` are those of the slot, by their code."""
         limiter, opened = self.target.permits.limiter, len(self.target.replicas.used)
         turned_away = sum(refusals[code] for code in ("busy", "queue_full", "queue_timeout"))
         return models.traffic(opened, limiter.active, limiter.queued, limiter.shares(), turned_away)
@@ -143,7 +143,7 @@ class Admin:
         self._before = self._known()
 
     def _known(self) -> models.Known:
-        """The profiles by name, each as the slots have it."""
+        """Return the profiles by name, each as the slots have it."""
         found: dict[str, dict[str, Any]] = {}
         for place in self._places:
             for name, profile in place.known.items():
@@ -162,7 +162,7 @@ class Admin:
                 place.job.cancel()
 
     def refusal(self, head: RequestHead) -> Refusal | None:
-        """Why this client may not ask; needs no body."""
+        """Return why this client may not ask, None if it may; needs no body."""
         if self.keys is None:
             return errors.unknown_path(head.route.path)
         if self._key_name(head):
@@ -172,7 +172,10 @@ class Admin:
         return errors.UNAUTHORIZED_ADMIN
 
     def refusal_elsewhere(self, head: RequestHead) -> Refusal | None:
-        """What a client without an API key is told: who administers may look, and only that."""
+        """Return the refusal of a client without an API key.
+
+        One with an administrator's key may look, and only that.
+        """
         looks = head.route.kind is Kind.LOCAL or head.route.always
         if self._key_name(head):
             return None if looks else errors.ONLY_ADMIN
@@ -182,7 +185,7 @@ class Admin:
         return (self.keys.identify(head.secret) if self.keys is not None and head.secret else None) or ""
 
     def handle(self, client: ClientConnection, head: RequestHead, body: bytes) -> Job:
-        """What answers a complete request; what that has begun goes on without it."""
+        """Return the job that answers a complete request; work that it begins goes on without it."""
         return Job(client, head, functools.partial(self._answer, head, body))
 
     async def _answer(self, head: RequestHead, body: bytes) -> Answer:
@@ -247,7 +250,7 @@ class Admin:
         return refusal or self._rows(name, place=place)[0]
 
     def _place(self, verb: str, name: str, slot: str | None) -> _Place | Refusal:
-        """The slot in which a profile is to be loaded or unloaded, or why that is not certain."""
+        """Return the slot in which a profile is to be loaded or unloaded, or why that is not certain."""
         having = [place for place in self._places if name in place.known]
         if not having:
             return Refusal(404, "unknown_model", f"{name} is not a profile of this host", details={"model": name})
@@ -270,7 +273,7 @@ class Admin:
         )
 
     def _obstacle(self, place: _Place, verb: str, name: str, profile: dict[str, Any]) -> Refusal | None:
-        """Why this cannot be done now, or not over HTTP."""
+        """Return why this cannot be done now, or not over HTTP; None if it can."""
         status = profile.get("status")
         for other, what in models.under_way(place.state, place.running).items():
             words = f"{other or 'the slot'} is {what}; try to {verb} {name} when that has ended"
@@ -285,7 +288,7 @@ class Admin:
         return Refusal(400, "invalid_load_request", words, details={"model": name})
 
     def _rows(self, *names: str, place: _Place | None = None) -> list[dict[str, Any]]:
-        """Rows of these profiles, or of all; one that has gone in the meantime is no more than a name.
+        """Return the rows of these profiles, or of all; a profile that has gone meanwhile is no more than a name.
 
         A row is of `place`, or of the slot that serves the model, else of one that could.
         """
@@ -348,5 +351,5 @@ class Admin:
 
 
 def _nearest(name: str, places: Sequence[_Place]) -> _Place:
-    """The slot that has most to do with a profile: it serves it, or is about to, or tried; else one with the cards."""
+    """Return the slot nearest to a profile: it serves it, loads it, or tried; else one with the cards."""
     return min(places, key=lambda place: (_RANKS.index(place.runtime(name)), not place.suits(name)))

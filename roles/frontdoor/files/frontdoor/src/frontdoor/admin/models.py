@@ -48,7 +48,7 @@ class Profiles:
         self.read()
 
     def read(self) -> dict[str, dict[str, Any]]:
-        """Profiles by name; one that cannot be read stays as it was, or is left out."""
+        """Return the profiles by name; one that cannot be read stays as it was, or is left out."""
         known, self._known, self.faults = self._known, {}, []
         try:
             files = sorted(file for file in os.listdir(self._path) if file.endswith(".json"))
@@ -68,7 +68,7 @@ class Profiles:
         return self._known
 
     def conflict(self, served: str, fingerprint: str) -> Refusal | None:
-        """Whether the profile that runs is another now; `served` is its name, empty while none does."""
+        """Return the refusal when the running profile has changed; `served` is its name, empty while none runs."""
         now = self._known.get(served)
         if not served or (now is not None and now.get("fingerprint") == fingerprint):
             return None
@@ -78,7 +78,9 @@ class Profiles:
         return Refusal(409, "settings_reload_conflict", words, details=details)
 
     def estimates(self) -> dict[str, int]:
-        """MiB that one replica holds of its cards, by the fingerprint of its profile; empty where nobody estimated it.
+        """Return the MiB that one replica holds of its cards, by the fingerprint of its profile.
+
+        Empty without estimates.
 
         The estimate is made on the host, from the weights' files, the model's shape and the engine's settings.
         """
@@ -90,26 +92,26 @@ class Profiles:
         return {key: size for key, size in found.items() if is_number(size, int) and size > 0}
 
     def refused_statuses(self) -> tuple[str, ...]:
-        """Statuses that a switch refuses, unless they are accepted by name."""
+        """Return the statuses that a switch refuses, unless they are accepted by name."""
         return tuple(self._told("refused_statuses", list, _REFUSED))
 
     def kinds(self) -> dict[str, dict[str, Any]]:
-        """What llm-pool calls the kinds of engines and their settings, by kind."""
+        """Return the names that llm-pool has for the kinds of engines and their settings, by kind."""
         told = self._told("kinds", dict, {})
         return {name: about for name, about in told.items() if isinstance(about, dict)}
 
     def _told(self, key: str, kind: type, otherwise: Any) -> Any:
-        """What the role says for the whole slot."""
+        """Return one of the role's settings for the whole slot, or `otherwise`."""
         found = self._slot_settings().get(key)
         return found if isinstance(found, kind) else otherwise
 
     def cards(self) -> int | None:
-        """How many cards the slot has; None where that is all of the host's, or not known."""
+        """Return how many cards the slot has; None where it has all of the host, or that is unknown."""
         own = self._slot_settings().get("cards")
         return len(own) if isinstance(own, list) else None
 
     def _slot_settings(self) -> dict[str, Any]:
-        """What the role rendered for the slot as a whole; empty where that cannot be read."""
+        """Return the role's settings for the slot as a whole; empty where they cannot be read."""
         try:
             settings = orjson.loads(regular.read(self._slot_file))
         except (OSError, orjson.JSONDecodeError):
@@ -121,7 +123,7 @@ Known = Mapping[str, Mapping[str, Any]]
 
 
 def changes(before: Known, now: Known) -> dict[str, Any]:
-    """What has become of the profiles, by name; each is told as the slots have it."""
+    """Return the names of added, removed, updated and unchanged profiles; each is compared as the slots have it."""
     both = sorted(before.keys() & now.keys())
     return {
         "added_models": sorted(now.keys() - before.keys()),
@@ -132,7 +134,7 @@ def changes(before: Known, now: Known) -> dict[str, Any]:
 
 
 def under_way(state: SlotState, running: Mapping[str, str]) -> dict[str, str]:
-    """Which profiles are being loaded or unloaded now, the one first that others wait for; it may have no name.
+    """Return the profiles that are loaded or unloaded now, the one that others wait for first; it may have no name.
 
     `running` is what was begun here and has not ended.
     """
@@ -148,7 +150,7 @@ def under_way(state: SlotState, running: Mapping[str, str]) -> dict[str, str]:
 
 
 def runtime_state(name: str, state: SlotState, running: Mapping[str, str], failed: bool) -> str:
-    """State of one profile; `failed` tells that its last load failed and nothing has been tried since."""
+    """Return the state of one profile; `failed` tells that its last load failed and nothing has been tried since."""
     moving = under_way(state, running)
     if name in moving:
         return moving[name]
@@ -160,7 +162,7 @@ def runtime_state(name: str, state: SlotState, running: Mapping[str, str], faile
 def traffic(
     replicas: int, active: int, queued: int, shares: Mapping[str, tuple[int, int]], refused: int
 ) -> dict[str, Any]:
-    """What a row says of generations, and how many replicas take them.
+    """Return the part of a row about generations, and how many replicas take them.
 
     The next permit goes to the key with the lowest score, which is what it holds.
     """
@@ -179,12 +181,12 @@ def traffic(
 
 
 def is_number(value: Any, *kinds: type) -> bool:
-    """Whether a value is a number of these kinds; a boolean is an int in Python, and never meant as one."""
+    """Tell whether a value is a number of these kinds; a boolean, which is an int in Python, is none."""
     return isinstance(value, kinds) and not isinstance(value, bool)
 
 
 def gpu_memory(cards: Any, error: str | None, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The answer about the cards' memory; what a driver does not tell is null."""
+    """Return the answer about the cards' memory; values that a driver does not tell are null."""
     gpus = []
     for index, card in enumerate(cards if isinstance(cards, list) else ()):
         told = card if isinstance(card, dict) else {}
@@ -202,13 +204,13 @@ Kinds = Mapping[str, Mapping[str, Any]]
 
 
 def _about(engine: Mapping[str, Any], kinds: Kinds) -> Mapping[str, Any]:
-    """What is told of an engine's kind; of one that is not known it has the name."""
+    """Return the entry of an engine's kind; for an unknown kind, one with its name."""
     kind = engine.get("kind") or ""
     return kinds.get(kind) or {"backend": kind}
 
 
 def _estimate(model: Mapping[str, Any], held_mib: int | None) -> dict[str, Any]:
-    """What one replica holds of the cards: as it was estimated on the host, else the size of the weights alone."""
+    """Return what one replica holds of the cards: the estimate of the host, else the size of the weights alone."""
     told = model.get("size_gb")
     size = told if isinstance(told, int | float) and is_number(told, int, float) else 0
     mib = held_mib or (round(size * 1e9 / (1 << 20)) if size > 0 else None)
@@ -220,18 +222,18 @@ def _estimate(model: Mapping[str, Any], held_mib: int | None) -> dict[str, Any]:
 
 
 def _replicas(engine: Mapping[str, Any]) -> int:
-    """How many engines a resolved profile starts; with one it has no list of them."""
+    """Return how many engines a resolved profile starts; with one it has no list of them."""
     return len(engine.get("replicas") or ()) or 1
 
 
 def cards_of(profile: Mapping[str, Any]) -> int:
-    """How many cards all engines of a profile need."""
+    """Return how many cards all engines of a profile need."""
     each = profile.get("cards")
     return each * _replicas(profile.get("engine") or {}) if isinstance(each, int) else 0
 
 
 def _capabilities(profile: Mapping[str, Any], engine: Mapping[str, Any], kinds: Kinds) -> dict[str, Any]:
-    """What requests may ask for; the modes of thinking are those that /v1/chat/completions takes."""
+    """Return what requests may ask for; the modes of thinking are those that /v1/chat/completions takes."""
     writes = (engine.get("task") or _WRITES) == _WRITES
     return {
         "modalities": profile.get("modalities") or [],
@@ -255,10 +257,11 @@ def row(
     slots: Sequence[str] = (),
     kinds: Kinds | None = None,
 ) -> dict[str, Any]:
-    """One entry. `now` is the traffic of a loaded model; `enabled` tells that a switch takes it without being told.
+    """Return one entry of the list of models.
 
-    `held_mib` is what one replica holds of the cards, where that was estimated. `slot` is the one that all of this is
-    of, `slots` are those that serve the model. `kinds` is what is told of engines.
+    `now` is the traffic of a loaded model, `enabled` tells that a switch takes it without being told. `held_mib` is
+    what one replica holds of the cards, where that was estimated. `slot` is the one that all of this is of, `slots` are
+    those that serve the model. `kinds` is what is known of engines.
     """
     loaded, kinds = runtime == LOADED, kinds or {}
     engine, limits, model = (profile.get(part) or {} for part in ("engine", "frontdoor", "model"))
@@ -296,7 +299,7 @@ def row(
 
 
 class _Field(NamedTuple):
-    """What llm-pool takes for one field of a load: a whole number, a number or a text, within a range or among values.
+    """The values that llm-pool takes for one field of a load: of a kind, within a range or a set.
 
     `otherwise` is what an engine has where its profile says nothing.
     """
@@ -315,13 +318,13 @@ class _Field(NamedTuple):
         return "a whole number above 0" if self.kind is int else "a number"
 
     def fits(self, value: Any) -> bool:
-        """Whether it can be meant at all."""
+        """Tell whether a value is of the field's kind."""
         if self.kind is str:
             return isinstance(value, str)
         return is_number(value, int) and value > 0 if self.kind is int else is_number(value, int, float)
 
     def outside(self, value: Any) -> str:
-        """How a value is outside of what llm-pool takes; empty where it is not."""
+        """Return how a value is outside of what llm-pool takes; empty where it is not."""
         if value is None:
             return ""
         if self.values and value not in self.values:
@@ -367,7 +370,7 @@ _WHERE = {SLOT: _TEXT}
 
 
 def _own(profile: Mapping[str, Any], kinds: Kinds) -> dict[str, tuple[str, Any]]:
-    """The key and the value that the profile has for each field that its engine has."""
+    """Return the profile's key and value for each field that its engine has."""
     engine: Mapping[str, Any] = profile.get("engine") or {}
     own: dict[str, tuple[str, Any]] = {"replicas": ("replicas", _replicas(engine))}
     for name, place in (_about(engine, kinds).get("settings") or {}).items():
@@ -380,7 +383,7 @@ def _own(profile: Mapping[str, Any], kinds: Kinds) -> dict[str, tuple[str, Any]]
 
 
 def _constraints(own: Mapping[str, tuple[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What a client's form may offer: of a field that has a value, that value."""
+    """Return what a client's form may offer: for a field that has a value, only that value."""
     found: dict[str, dict[str, Any]] = {}
     for name, (_key, value) in own.items():
         if is_number(value, int):
@@ -391,7 +394,7 @@ def _constraints(own: Mapping[str, tuple[str, Any]]) -> dict[str, dict[str, Any]
 
 
 def overrides(verb: str, body: bytes) -> dict[str, Any] | Refusal:
-    """The fields that a client sends along, or why they cannot be meant; an unload takes none but the slot.
+    """Return the fields that a client sends along, or why they are refused; an unload takes none but the slot.
 
     A field that is there counts, also with null.
     """
@@ -413,7 +416,7 @@ def overrides(verb: str, body: bytes) -> dict[str, Any] | Refusal:
 def refused_overrides(
     name: str, wanted: dict[str, Any], profile: Mapping[str, Any], kinds: Kinds, *, settled: bool
 ) -> Refusal | None:
-    """Why a load cannot be done as it is asked for; `settled` tells that the model is loaded or being loaded."""
+    """Return why a load cannot be done as requested; `settled` tells that the model is loaded or being loaded."""
     if settled and wanted:
         words = f"{name} is loaded already, and {', '.join(sorted(wanted))} cannot be set on it; send an empty body"
         return Refusal(400, "invalid_load_request", words, details={"model": name})
@@ -429,7 +432,7 @@ def refused_overrides(
 
 
 def _unlike(field: str, value: Any, own: Mapping[str, tuple[str, Any]], called: str) -> str:
-    """How a field differs from what the profile has; empty where it does not."""
+    """Return how a field differs from the profile; empty where it does not."""
     if field not in own:
         return f"{field} is none of {called}"
     # some engines take numbers as texts

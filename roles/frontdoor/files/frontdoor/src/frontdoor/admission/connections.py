@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How many connections there may be, in all and from one network, and from where."""
+"""The limits on connections: in all, from one network, and from where."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOT_FROM_THERE = Refusal(
 
 
 class Connection(Protocol):
-    """What is known of a client when it connects."""
+    """The facts about a client when it connects."""
 
     address: str
     network: str
@@ -38,7 +38,7 @@ class ConnectionLimiter(Generic[C]):
     """Knows all connections, and whether one more may be served. This host itself has only a limit in all."""
 
     def __init__(self, limits: Limits, networks: tuple[Network, ...], proxies: tuple[Network, ...] = ()) -> None:
-        """`networks` may connect, all if there are none; `proxies` say for whom they ask."""
+        """Take the `networks` that may connect, all if there are none, and the `proxies` that say for whom they ask."""
         self.configure(limits, networks, proxies)
         self.connections: set[C] = set()
         self._refused: set[C] = set()
@@ -53,11 +53,11 @@ class ConnectionLimiter(Generic[C]):
         self._proxies = proxies
 
     def has_room(self, network: str, *, near: bool, proxy: bool = False) -> bool:
-        """Whether one more TLS handshake may begin."""
+        """Tell whether one more TLS handshake may begin."""
         return self._excess(network, self.handshakes, near=near, exempt=near or proxy) is None
 
     def _excess(self, network: str, begun: Counter[str], *, near: bool, exempt: bool) -> Refusal | None:
-        """Why one more than those that are served, and those that have begun to connect, is too many."""
+        """Return why one connection more than those served and those begun is too many; None if it is not."""
         limits, served = self._limits, len(self.connections) - len(self._refused) + begun.total()
         if served >= limits.max_connections + (_RESERVED if near else 0):
             return _TOO_MANY
@@ -66,15 +66,15 @@ class ConnectionLimiter(Generic[C]):
 
     @property
     def may_linger(self) -> bool:
-        """Whether a refused client may be told why."""
+        """True if a refused client may be told why."""
         return len(self._refused) <= _MOST_REFUSED
 
     def is_proxy(self, address: str) -> bool:
-        """Whether it is believed for whom it asks."""
+        """Tell whether an address is that of a proxy, which is believed for whom it asks."""
         return allowed(address, self._proxies)
 
     def refusal_of(self, address: str) -> Refusal | None:
-        """Why a request of an address is refused, for which a proxy asks."""
+        """Return why a request from an address for which a proxy asks is refused; None if it is not."""
         return _NOT_FROM_THERE if self._networks and not allowed(address, self._networks) else None
 
     def add(self, client: C) -> Refusal | None:

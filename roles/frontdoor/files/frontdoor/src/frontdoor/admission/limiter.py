@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who may generate now: permits, a bounded queue, fair turns. Pure code: no clock, no I/O."""
+"""The limiter of generations: permits, a bounded queue, fair turns. Pure code: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -28,19 +28,25 @@ ANY: Final = -1
 
 
 class Waiter(Protocol):
-    """What the limiter calls back; hashable by identity."""
+    """The callbacks of the limiter; hashable by identity."""
 
     #: the replica whose permits it holds, set before it is told; of no meaning before
     replica: int
 
     def choose(self, room: int) -> int:
-        """Which of the replicas with room to take; they are bits. Must not raise, must not use the limiter."""
+        """Return which of the replicas with room to take; they are bits.
+
+        It must not raise, and must not use the limiter.
+        """
 
     def granted(self) -> None:
-        """Its permits are held from now on. Must not raise, must not re-enter the limiter for itself."""
+        """Hear that the permits are held from now on; must not raise, must not re-enter the limiter for itself."""
 
     def displaced(self) -> None:
-        """The place in the queue is lost to a key that has fewer. Must not raise, must not re-enter the limiter."""
+        """Hear that the place in the queue went to a key that has fewer.
+
+        It must not raise, and must not re-enter the limiter.
+        """
 
 
 class Limiter:
@@ -85,7 +91,7 @@ class Limiter:
 
     @property
     def full(self) -> bool:
-        """Whether every new request would have to wait."""
+        """True if every new request would have to wait."""
         return not self._room
 
     @property
@@ -94,15 +100,15 @@ class Limiter:
         return len(self._holders) + len(self._queued)
 
     def holders(self) -> list[tuple[Waiter, int]]:
-        """Those who hold permits, and how many each."""
+        """Return the waiters that hold permits, and how many each."""
         return [(waiter, permits) for waiter, (_key, permits) in self._holders.items()]
 
     def waiting(self) -> list[Waiter]:
-        """Those in the queue, in order of arrival."""
+        """Return the waiters in the queue, in order of arrival."""
         return list(self._queued)
 
     def shares(self) -> dict[str, tuple[int, int]]:
-        """By key: permits waited for, and permits held."""
+        """Return, by key, how many permits it waits for and how many it holds."""
         waiting, held = self._waiting_by_key(), self._held_by_key()
         return {key: (waiting[key], held[key]) for key in sorted(waiting | held)}
 
@@ -198,7 +204,7 @@ class Limiter:
             self._room &= ~bit
 
     def _with(self, room: int, permits: int) -> int:
-        """Those of some replicas with room for so many permits."""
+        """Return the replicas of `room` with so many free permits."""
         return sum(
             1 << replica
             for replica, limit in enumerate(self._limits)
@@ -247,10 +253,10 @@ class Limiter:
         return key, permits, may_use
 
     def _room_for(self, key: str, permits: int) -> list[Waiter] | None:
-        """Who has to leave the queue for a newcomer; None where it has to stay outside.
+        """Return the waiters that have to leave the queue for a newcomer; None where it has to stay outside.
 
-        Those are the last of the keys with the most places, as long as these can give some and could not ask for them
-        back. Whose turn has come stays.
+        They are the last of the keys with the most places, as long as these can give some and could not ask for them
+        back. A waiter whose turn has come stays.
         """
         lacking = self.queued + permits - self.max_queued
         if lacking <= 0:
@@ -314,14 +320,14 @@ class Limiter:
         waiter.granted()
 
     def _held_by_key(self) -> Counter[str]:
-        """How many permits are held, by key."""
+        """Return how many permits each key holds."""
         found: Counter[str] = Counter()
         for key, permits in self._holders.values():
             found[key] += permits
         return found
 
     def _waiting_by_key(self) -> Counter[str]:
-        """How many permits are waited for, by key."""
+        """Return how many permits each key waits for."""
         found: Counter[str] = Counter()
         for key, permits, _may_use in self._queued.values():
             found[key] += permits

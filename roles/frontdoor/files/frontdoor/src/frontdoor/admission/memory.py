@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How many bytes of request bodies are held, in all and for each client. Pure code."""
+"""The budget for bytes of request bodies, in all and for each client. Pure code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class MemoryBudget:
         self._of_client: dict[str, int] = {}
 
     def __len__(self) -> int:
-        """Number of clients that bytes are held for."""
+        """Return the number of clients that bytes are held for."""
         return len(self._of_client)
 
     def add(self, client_key: str, size: int) -> None:
@@ -28,7 +28,7 @@ class MemoryBudget:
             self._of_client[client_key] = held
 
     def excess(self, client_key: str) -> str:
-        """Why a body of this client may not grow; empty if it may."""
+        """Return why a body of this client may not grow; empty if it may."""
         limits = self.limits
         if self.held > limits.max_buffered_bytes:
             return "too many large requests are being received"

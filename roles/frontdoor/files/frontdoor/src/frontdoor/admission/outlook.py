@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""When a permit will be free for a refused client, by how long generations took lately. Pure: times are passed in."""
+"""The time until a permit is free for a refused client, by the latest generations. Pure: times are passed in."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _window(seconds: int) -> range:
 
 
 def told_s(seconds: int, spread: float) -> int:
-    """What a client is told of a wait: spread, so that not all come at once, and never more than clients honour.
+    """Return the seconds for a client to wait: spread, so that not all come at once, and within what clients honour.
 
     `spread` is from 0 to 1, without the 1, and another one each time.
     """
@@ -42,22 +42,22 @@ def told_s(seconds: int, spread: float) -> int:
 
 
 def remaining_s(age_s: float, lasted: Sequence[float]) -> float:
-    """How much longer a generation will probably run: as those did that ran longer, or else as long again."""
+    """Return how much longer a generation will probably run: as those did that ran longer, or else as long again."""
     longer = [one - age_s for one in lasted if one > age_s]
     return fmean(longer) if longer else age_s
 
 
 def turns_s(running: Iterable[tuple[float, int]], limit: int, lasted: Sequence[float]) -> list[float]:
-    """In how many seconds each permit will be free, soonest first.
+    """Return in how many seconds each permit will be free, soonest first.
 
-    `running` are the ages of generations, and how many permits each holds.
+    `running` has the age of each generation, and how many permits it holds.
     """
     held = [remaining_s(age, lasted) for age, permits in running for _place in range(permits)]
     return sorted([0.0] * (limit - len(held)) + held)[:limit]
 
 
 def turn_s(turns: Sequence[float], ahead: int, permits: int, typical_s: float) -> float:
-    """Seconds until so many permits are free at once, when so many others are taken before, one after the other."""
+    """Return the seconds until so many permits are free at once, after `ahead` others are taken one after the other."""
     rounds, at = divmod(ahead + permits - 1, len(turns))
     return turns[at] + rounds * typical_s
 
@@ -77,7 +77,7 @@ class Outlook:
         self._lasted.extend(seconds)
 
     def forget(self) -> None:
-        """Another engine takes its own time."""
+        """Forget how long generations took: another engine takes its own time."""
         self._lasted.clear()
         # by connection: when it was told to come back, and how many permits it needs
         self._told: dict[int, tuple[float, int]] = {}
@@ -97,7 +97,7 @@ class Outlook:
         limit: int,
         running: Callable[[], list[tuple[float, int]]],
     ) -> float:
-        """In how many seconds somebody should ask again who needs so many permits, behind those that are waited for.
+        """Return in how many seconds a client should ask again for so many permits, behind those in the queue.
 
         `running` is asked now and then.
         """

@@ -20,13 +20,13 @@ class Owner(Protocol):
     """The request a permit is for. Where it has to wait one of the two is called, unless it is released before."""
 
     def admitted(self, waited: float) -> None:
-        """The permits are held, after a wait of so many seconds."""
+        """Go on with the permits, after a wait of so many seconds."""
 
     def refuse(self, refusal: Refusal) -> None:
-        """There are none."""
+        """Turn the request away: there are no permits."""
 
     def dismissed(self) -> None:
-        """The request waited, and something else is served now."""
+        """Judge the request anew: it waited, and something else is served now."""
 
 
 class Permits:
@@ -43,9 +43,10 @@ class Permits:
         waited: Callable[[float], None],
         settle: Callable[[], None],
     ) -> None:
-        """`loads` tells how many requests each replica has, `waited` is told how many seconds each wait took.
+        """Take the parts that share the permits.
 
-        `settle` has ended generations noted in the outlook.
+        `loads` tells how many requests each replica has, `waited` hears how many seconds each wait took. `settle` notes
+        ended generations in the outlook.
         """
         self.limiter = limiter
         self.router = router
@@ -85,7 +86,7 @@ class Permits:
             waiter.refuse(refusal)
 
     def busy(self, client: int, count: int = 1) -> Refusal:
-        """No permit is free for a request that may not wait. In a flood all are told the same."""
+        """Return the refusal of a request that may not wait while no permit is free; in a flood all get the same."""
         now, limit = self.loop.time(), self.limiter.limit
         if count > 1 or now >= self.outlook.crowded_until:
             wait = self.outlook.wait_s(now, client, count, 0, limit, self._running)
@@ -93,7 +94,7 @@ class Permits:
         return self._busy
 
     def turn_s(self, client: int, count: int = 1, queued: int = 0) -> int:
-        """Seconds after which a refused client should ask again, behind so many permits that are waited for."""
+        """Return the seconds after which a refused client should ask again, behind so many permits in the queue."""
         wait = self.outlook.wait_s(self.loop.time(), client, count, queued, self.limiter.limit, self._running)
         return math.ceil(wait)
 
@@ -124,9 +125,10 @@ class Permit:
         now: float,
         wish: Wish | None = None,
     ) -> None:
-        """`client` tells connections apart, `client_key` is who competes, `count` is how many permits are needed.
+        """Take the need of one request.
 
-        `wish` says which replica would be best.
+        `client` tells connections apart, `client_key` is who competes, `count` is how many permits are needed. `wish`
+        says which replica would be best.
         """
         self._permits = permits
         self._wish = wish
@@ -143,7 +145,7 @@ class Permit:
         self.waited = 0.0
 
     def acquire(self) -> bool:
-        """Whether the permits are held now. If not, the owner waits, or was refused."""
+        """Take the permits and return whether they are held now; if not, the owner waits, or was refused."""
         permits = self._permits
         may_wait = permits.timeout_s > 0
         verdict = permits.limiter.enter(
@@ -180,7 +182,7 @@ class Permit:
 
     @property
     def waiting(self) -> bool:
-        """Whether the request is in the queue."""
+        """True while the request is in the queue."""
         return self._timer is not None
 
     def release(self) -> None:

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How much each API key used in the current minute and day, and how much it may. Pure code: no clock, no I/O."""
+"""The use of each API key in the current minute and day, and its limits. Pure code: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Quotas:
         return used if window == int(now // seconds) else 0
 
     def exceeded(self, key: str, limits: KeyLimits, now: float) -> Exceeded | None:
-        """The limit that the key has reached and has to wait for longest; None while it may ask."""
+        """Return the limit that the key has reached and has to wait for longest; None while it may ask."""
         found: Exceeded | None = None
         for name, seconds in (*_REQUESTS, *_TOKENS):
             limit = int(getattr(limits, name))

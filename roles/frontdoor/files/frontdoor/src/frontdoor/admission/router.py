@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which replica a request goes to, of those with room. Pure code: no clock, no I/O. Sets of replicas are bits."""
+"""The choice of a replica with room for a request. Pure code: no clock, no I/O. Sets of replicas are bits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AHEAD = 2
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wish:
-    """Where a request should go, by its content."""
+    """The replica that a request should go to, by its content."""
 
     #: the hash of what names its session; None says nothing
     session: int | None = None
@@ -49,7 +49,7 @@ class _Places:
         return len(self._replicas)
 
     def find(self, hashed: int) -> int:
-        """Replicas as bits, 0 for none."""
+        """Return the replicas as bits, 0 for none."""
         return self._replicas.get(hashed, 0)
 
     def note(self, hashed: int, replicas: int) -> None:
@@ -86,7 +86,7 @@ class Router:
         self._blocks.clear()
 
     def may_use(self, wish: Wish, loads: Sequence[int]) -> int:
-        """The replicas that a request may use or wait for. A strict session without one gets one here."""
+        """Return the replicas that a request may use or wait for; bind a strict session that has none."""
         if not wish.strict or wish.session is None:
             return wish.fits
         replicas = self._sessions.find(wish.session) & wish.fits
@@ -96,7 +96,7 @@ class Router:
         return replicas
 
     def choose(self, wish: Wish, room: int, loads: Sequence[int]) -> int:
-        """The replica for a request, of those in `room`, of which there is one; `loads` are requests under way."""
+        """Return the replica for a request among those in `room`, at least one; `loads` are requests under way."""
         session = 0 if wish.session is None else self._sessions.find(wish.session)
         near = self._near(room, loads) if session or wish.blocks else 0
         if home := self._deepest(wish.blocks[wish.own :], near) or session & near:
@@ -117,7 +117,7 @@ class Router:
         return chosen
 
     def _begin(self, wish: Wish, idle: int, loads: Sequence[int]) -> int:
-        """One of the replicas with the fewest requests for a conversation that none knows."""
+        """Return one of the replicas with the fewest requests, for a conversation that none knows."""
         given = self._given
         given += [0] * (len(loads) - len(given))
         most = min(number for replica, number in enumerate(given) if idle >> replica & 1) + _AHEAD
@@ -130,20 +130,23 @@ class Router:
         return chosen
 
     def _near(self, room: int, loads: Sequence[int]) -> int:
-        """Those with room that may get a request for the sake of what they know."""
+        """Return the replicas with room that may get a request for the sake of what they know."""
         fewest = min((load for replica, load in enumerate(loads) if self.usable >> replica & 1), default=0)
         most = fewest * 1.5 + _MORE
         return sum(1 << replica for replica, load in enumerate(loads) if room >> replica & 1 and load <= most)
 
     def _deepest(self, blocks: Sequence[int], among: int) -> int:
-        """Those of some replicas that know the most of these blocks; 0 where none knows any."""
+        """Return those among some replicas that know the most of these blocks; 0 where none knows any."""
         for block in reversed(blocks):
             if found := self._blocks.find(block) & among:
                 return found
         return 0
 
     def _least(self, among: int, loads: Sequence[int]) -> int:
-        """The least loaded of some replicas, of which there is one; of equals the one after the last that was taken."""
+        """Return the least loaded of some replicas, at least one.
+
+        Among equals, the one after the last that was taken.
+        """
         count = len(loads)
         order = [(self._last + 1 + step) % count for step in range(count)]
         self._last = min((one for one in order if among >> one & 1), key=loads.__getitem__)

@@ -33,12 +33,12 @@ _FILES = dict(
 
 
 def is_on(config: Config) -> bool:
-    """Whether the page is served."""
+    """Tell whether the page is served."""
     return config.pages.chat == "on" or (config.pages.chat == "auto" and not config.auth.keys_file)
 
 
 @functools.cache
 def file_at(path: str) -> tuple[bytes, str]:
-    """The content of one of CHAT_PAGE_PATHS, and its media type."""
+    """Return the content of one of CHAT_PAGE_PATHS, and its media type."""
     name, kind = _FILES[path]
     return (Path(__file__).parent / name).read_bytes(), f"{kind}; charset=utf-8"

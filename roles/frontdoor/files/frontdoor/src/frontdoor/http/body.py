@@ -22,12 +22,12 @@ _OVERHEAD_TIMES = 16
 
 
 def too_large(limit: int) -> Refusal:
-    """A body over the limit."""
+    """Return the refusal of a body over the limit."""
     return Refusal(413, "body_too_large", f"the request body exceeds {limit} bytes")
 
 
 def limit_of(limits: Limits, head: RequestHead) -> int:
-    """How large the body of a request may be."""
+    """Return how large the body of a request may be."""
     own = head.method == b"OPTIONS" or head.route.kind is not Kind.ENGINE
     return min(limits.max_body_bytes, _OWN_LIMIT) if own else limits.max_body_bytes
 
@@ -35,7 +35,7 @@ def limit_of(limits: Limits, head: RequestHead) -> int:
 def document_of(
     head: RequestHead, body: bytes | bytearray, outline: Outline | None = None, marks: Marks | None = None
 ) -> Document:
-    """A complete body as it is to be read; what was made of it as it came need not be made again."""
+    """Return a complete body for reading; what was made of it as it came is not made again."""
     return Form(body, head.boundary, marks) if head.boundary else Document(body, outline)
 
 
@@ -43,7 +43,7 @@ class BodyReader:
     """Takes a body of announced length, or in chunks. What is held counts in the memory budget until `release`."""
 
     def __init__(self, head: RequestHead, limits: Limits, memory: MemoryBudget, client_key: str, now: float) -> None:
-        """`now` is the loop's time."""
+        """Take the head of a request. `now` is the loop's time."""
         self._length = head.content_length
         self._scanner = ChunkScanner() if self._length is None else None
         self._raw = 0
@@ -64,7 +64,7 @@ class BodyReader:
         self.rest = b""
 
     def deadline(self, now: float) -> float:
-        """When the next bytes have to be there."""
+        """Return when the next bytes have to be there."""
         return min(self._last_deadline, now + self._idle_s)
 
     def feed(self, data: bytes) -> Refusal | None:

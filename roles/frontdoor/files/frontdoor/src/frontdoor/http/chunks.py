@@ -24,12 +24,12 @@ class ChunkError(ValueError):
 
 
 def chunk(data: bytes) -> bytes:
-    """One chunk; nothing for no data, since an empty chunk means the end."""
+    """Return one chunk; nothing for no data, since an empty chunk means the end."""
     return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 
 def is_one_chunk(data: bytes) -> bool:
-    """Whether a read that begins with a chunk is all of it, and no more: as nearly all reads of a stream are."""
+    """Tell whether a read that begins with a chunk is exactly that, as nearly all reads of a stream are."""
     line = _SIZE_LINE.match(data)
     return line is not None and len(data) == line.end() + int(line[1], 16) + 2 > line.end() + 2
 
@@ -48,7 +48,7 @@ class ChunkScanner:
 
     @property
     def between(self) -> bool:
-        """Whether the next byte begins a chunk."""
+        """True if the next byte begins a chunk."""
         return not self._left and self._next is _SIZE_LINE and not self._line
 
     def feed(self, data: bytes) -> bytes:

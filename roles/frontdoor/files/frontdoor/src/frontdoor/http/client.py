@@ -52,13 +52,13 @@ class Work(Protocol):
         """Begin."""
 
     def client_gone(self, outcome: str = CLIENT_CLOSED) -> None:
-        """Nobody waits for the answer any more."""
+        """End the work: nobody waits for the answer any more."""
 
     def pause(self) -> None:
-        """The client is slower than the answer."""
+        """Pause the answer: the client is slower."""
 
     def resume(self) -> None:
-        """The client caught up."""
+        """Resume the answer: the client caught up."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Target:
 
 @dataclasses.dataclass(slots=True)
 class Server:
-    """What all connections and requests share. A reload replaces `limits`, `cors` and `queue_keepalive_s`."""
+    """The parts that all connections and requests share. A reload replaces `limits`, `cors` and `queue_keepalive_s`."""
 
     loop: asyncio.AbstractEventLoop
     limits: Limits
@@ -106,13 +106,13 @@ class Server:
 
 
 def maker_of_ids() -> Callable[[], bytes]:
-    """What makes names for requests that no other process makes, nor this one twice."""
+    """Return a maker of names for requests: no other process makes the same, nor this one twice."""
     prefix, numbers = os.urandom(8).hex().encode(), itertools.count(1)
     return lambda: b"%b-%x" % (prefix, next(numbers))
 
 
 def _unwritten(data: bytes) -> None:
-    """Where nobody reads any more."""
+    """Drop the data: nobody reads it any more."""
 
 
 class ClientConnection(asyncio.Protocol):
@@ -122,7 +122,9 @@ class ClientConnection(asyncio.Protocol):
     """
 
     def __init__(self, server: Server, source: str = "") -> None:
-        """`source` is the address of the client, where a trusted proxy has said it before the first byte."""
+        """Take the server and, where a trusted proxy has said it before the first byte, the client's address as
+        `source`.
+        """
         self.server = server
         self._source = source
         self._time = server.loop.time
@@ -386,7 +388,7 @@ class ClientConnection(asyncio.Protocol):
         work.start()
 
     def own_fields(self, head: RequestHead) -> bytes:
-        """Header lines of each answer: the request's name, and those for browsers on requests that come from one."""
+        """Return header lines of each answer: the request's name, and those for the browser that sent it."""
         return self.id_line + self.server.cors.fields(head.origin) if head.origin else self.id_line
 
     def say_waiting(self, head: RequestHead) -> None:
@@ -425,7 +427,7 @@ class ClientConnection(asyncio.Protocol):
         self.server.ledger.refused(self.address, key_name, route, refusal.code, refusal.status, self.request_id)
 
     def connection_field(self, head: RequestHead) -> bytes:
-        """What an answer says of the connection."""
+        """Return the header line of an answer about the connection."""
         if not head.keep_alive or self._close_after or self.server.targets[0].slot.draining:
             return CLOSE
         return b"" if head.http11 else KEPT
@@ -438,7 +440,7 @@ class ClientConnection(asyncio.Protocol):
         self._linger()
 
     def exchange_done(self, keep: bool) -> None:
-        """The answer is written; go on with the next request or close."""
+        """Go on with the next request after a written answer, or close."""
         self._work = None
         self.opened = False
         if self._stage == CLOSED:
@@ -500,13 +502,13 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def unknown(self) -> bool:
-        """Whether a client of elsewhere is at the other end of a connection in clear text that has nothing unsent."""
+        """True for a distant client whose connection is in clear text and has nothing unsent."""
         known = self.from_this_host or self._of_proxy or self.server.scheme != b"http"
         return not known and not self.transport.get_write_buffer_size()
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way."""
+        """True while nothing is under way."""
         return self._stage == HEAD and not self._buffer
 
     def expired(self) -> None:

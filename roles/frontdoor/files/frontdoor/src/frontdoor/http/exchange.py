@@ -66,7 +66,9 @@ class Exchange:
         only: int = -1,
         asked: Document | None = None,
     ) -> None:
-        """`size` is what the client sent; `body` is what the engine is sent; `permits` are how many it needs, or 0.
+        """Take one request.
+
+        `size` is what the client sent, `body` is what the engine is sent, `permits` are its permits, or 0.
 
         `wish` says to which replica a request with permits should go, `only` to which one any other has to. `asked` is
         the body as the client sent it, to be judged anew where what is served changes as long as the request waits.
@@ -133,7 +135,7 @@ class Exchange:
             self._server.ledger.quotas.requested(key, time.time(), number)
 
     def admitted(self, waited: float) -> None:
-        """The permits are there, after a wait of so many seconds."""
+        """Forward the request: the permits are there, after a wait of so many seconds."""
         self._last_activity = self._started + waited
         asked, self._asked = self._asked, None
         if asked is not None and self._size > (size := len(asked.body)):
@@ -242,7 +244,7 @@ class Exchange:
         return response_head(raw, self._head.method == b"HEAD", self._server.cors.on)
 
     def _heard(self, response: ResponseHead) -> None:
-        """The engine begins to answer."""
+        """Note that the engine begins to answer."""
         self._first_byte_s = self._server.loop.time() - self._last_activity
         # one that fails whatever it is asked is no engine that is well: the probe asks it
         if response.status < FAILURE:
@@ -253,7 +255,7 @@ class Exchange:
                 health.note(True)
 
     def _begin(self, response: ResponseHead, rest: bytes) -> None:
-        """The head of the answer is there, and maybe some of its body."""
+        """Begin the client's answer: the head is there, and maybe some of its body."""
         client, head, connection = self._client, self._head, self._connection
         assert connection is not None
         self._heard(response)
@@ -301,7 +303,7 @@ class Exchange:
         return relay_for(response, client_chunks=self._head.http11, hides_usage=self._hides)
 
     def _told(self, content: bytes) -> bytes:
-        """The engine's answer, for a client that has the head of a stream."""
+        """Return the engine's answer for a client that already has the head of a stream."""
         assert self._response is not None
         status = self._response.status
         if status == 200:
@@ -309,7 +311,7 @@ class Exchange:
         return errors.stream_event(errors.told_by_engine(status, content), self._head.route.style)
 
     def _body_unread(self, response: ResponseHead) -> bool:
-        """Whether the engine answers without having read the body; one that it has is no longer held."""
+        """Tell whether the engine answers without having read the body; a body that it has is released."""
         assert self._connection is not None
         if self._connection.transport.get_write_buffer_size():
             return True
@@ -400,7 +402,7 @@ class Exchange:
             self._cut(UPSTREAM_CUT, "the engine ended the connection in the middle of the response")
 
     def _unseen(self, connection: UpstreamConnection) -> bool:
-        """Whether the request may be sent again: the kept connection was closed before the engine could act on it.
+        """Tell whether the request may be sent again: the kept connection was closed before the engine could act on it.
 
         A generation may not be asked for twice (RFC 9110 9.2.2): it is only repeated where the engine's host did not
         even acknowledge all of it.
@@ -416,7 +418,7 @@ class Exchange:
     # --- endings ---------------------------------------------------------------------------------------------------
 
     def _fail(self, refusal: Refusal, outcome: str = UPSTREAM_ERROR) -> None:
-        """One clean error instead of a response."""
+        """Answer with one clean error instead of a response."""
         self._client.turn_away(refusal, self._head)
         self._server.ledger.metrics.answered(refusal.code, refusal.status)
         self.finish(outcome, self._head.keep_alive, refusal)
@@ -434,7 +436,7 @@ class Exchange:
             self._cut(cut, refusal.message, code)
 
     def _cut(self, outcome: str, why: str, code: str = "engine_cut") -> None:
-        """The response was begun and cannot be completed."""
+        """Break off a response that was begun and cannot be completed."""
         assert self._relay is not None
         event = errors.stream_event(Refusal(502, code, why), self._head.route.style, bytes(self._tail))
         last = self._relay.end(event)
@@ -485,7 +487,7 @@ class Exchange:
         self._give_up(refusal, REFUSED, INTERRUPTED, refusal.code)
 
     def client_gone(self, outcome: str = CLIENT_CLOSED) -> None:
-        """Nobody waits for the answer any more: the engine is told at once."""
+        """Drop the engine's connection at once: nobody waits for the answer any more."""
         self._drop_connection()
         self.finish(outcome, False)
 
@@ -523,7 +525,7 @@ class Exchange:
             self._permit.release()
 
     def finish(self, outcome: str, keep: bool, refusal: Refusal | None = None) -> None:
-        """The one ending: frees the permits, counts, logs, and hands the client connection back."""
+        """End the exchange, once: free the permits, count, log, and hand the client connection back."""
         if self._done:
             return
         server, client, target, response = self._server, self._client, self._target, self._response

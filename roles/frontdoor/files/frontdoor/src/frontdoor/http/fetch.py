@@ -25,7 +25,7 @@ class Fetched(NamedTuple):
 
 
 async def fetch(pool: Pool, path: str, timeout_s: float) -> Fetched:
-    """The answer to one GET."""
+    """Return the answer to one GET."""
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(timeout_s):

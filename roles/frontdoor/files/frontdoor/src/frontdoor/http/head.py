@@ -90,7 +90,7 @@ class _Head:
         self._complete = True
 
     def named(self, single: frozenset[bytes] = frozenset()) -> dict[bytes, bytes]:
-        """The fields by their names in lower case, those of one name joined with commas; `single` may not repeat."""
+        """Return the fields by their names in lower case, repeated ones joined with commas; `single` may not repeat."""
         found: dict[bytes, bytes] = {}
         for low, _name, value in self.fields:
             if low in found:
@@ -111,10 +111,11 @@ def _keep_alive(http11: bool, connection: frozenset[bytes]) -> bool:
 
 
 class RequestHead(NamedTuple):
-    """What the frontdoor needs of a request's head.
+    """The parts of a request's head that the frontdoor needs.
 
     `line` and `fields` are what the engine is sent: request line, and the end-to-end header lines with those that this
     proxy adds by what the head says.
+
     `content_length` is None with chunked transfer coding and 0 where no body was announced.
     """
 
@@ -144,7 +145,7 @@ class RequestHead(NamedTuple):
 
 
 def uncoded(head: RequestHead) -> RequestHead:
-    """The head with which the engine is asked for a body that is not compressed: something is put before or into it."""
+    """Return the head that asks the engine for an uncompressed body, to put something before or into it."""
     return head._replace(fields=_ACCEPTS.sub(b"", head.fields) + b"Accept-Encoding: identity\r\n")
 
 

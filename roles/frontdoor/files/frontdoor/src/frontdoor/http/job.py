@@ -64,6 +64,6 @@ class Job:
             self._task.cancel()
 
     def pause(self) -> None:
-        """The answer is written in one piece: there is nothing to pause."""
+        """Do nothing: the answer is written in one piece."""
 
     resume = pause

@@ -27,9 +27,10 @@ class Listener:
     def __init__(
         self, server: Server, tls: ssl.SSLContext | None, backlog: int = 1024, *, proxy_protocol: bool = False
     ) -> None:
-        """`backlog` is how many connections the kernel keeps that are not accepted yet.
+        """Take the server and the context of its handshakes.
 
-        With `proxy_protocol` trusted proxies of other hosts say first for whom they connect.
+        `backlog`: connections that the kernel keeps before they are accepted. With `proxy_protocol` trusted proxies of
+        other hosts say first for whom they connect.
         """
         self._loop = server.loop
         self._server = server
@@ -180,7 +181,7 @@ class Listener:
             handshakes += Counter()
 
     async def _source(self, accepted: socket.socket, limit_s: float) -> str:
-        """Whom a proxy connects for; raises OSError and closes the connection if it does not say so in time."""
+        """Return whom a proxy connects for; raise OSError and close the connection if it does not say so in time."""
         try:
             async with asyncio.timeout(limit_s):
                 return await proxied.source(self._loop, accepted)

@@ -113,7 +113,7 @@ class Listing(Exchange):
 
 
 def _list(content: bytes) -> dict[str, Any] | None:
-    """The engine's list, None where the content is none."""
+    """Return the engine's list, None where the content is none."""
     try:
         answer = orjson.loads(content)
     except orjson.JSONDecodeError:

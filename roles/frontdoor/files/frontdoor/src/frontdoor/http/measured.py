@@ -33,7 +33,7 @@ _DONE = b"[DONE]"
 
 
 def _number(holder: Any, *names: str) -> int | None:
-    """The first of these counts that a report has."""
+    """Return the first of these counts that a report has."""
     for name in names:
         value = holder.get(name) if isinstance(holder, dict) else None
         if isinstance(value, int) and not isinstance(value, bool):
@@ -42,7 +42,7 @@ def _number(holder: Any, *names: str) -> int | None:
 
 
 def _reason(answer: dict[str, Any]) -> str | None:
-    """Why the engine stopped: a chat completion says it per choice, a response by its status."""
+    """Return why the engine stopped: a chat completion says it per choice, a response by its status."""
     choices = answer.get("choices")
     if isinstance(choices, list):
         first = choices[0] if choices else None
@@ -56,7 +56,7 @@ def _reason(answer: dict[str, Any]) -> str | None:
 def metrics_of(
     queued_s: float, total_s: float, first_s: float | None, usage: Any, reason: str | None
 ) -> dict[str, Any]:
-    """The metrics of an answer; times in milliseconds.
+    """Return the metrics of an answer; times in milliseconds.
 
     `queued_s` is the wait for a permit, `total_s` the time since the request was complete. `first_s` is the time from
     asking the engine to the first token of a stream, None where that cannot be seen.
@@ -162,7 +162,7 @@ class Measured(Exchange):
     # --- event streams ---------------------------------------------------------------------------------------------
 
     def _edited_events(self, events: bytes) -> bytes:
-        """Whole events, and those that are added."""
+        """Return whole events with those that are added."""
         responses = self._head.route.path == RESPONSES
         if self._first_s is None and (not responses or _DELTA in events):
             queued = 0.0 if self._permit is None else self._permit.waited
@@ -216,6 +216,6 @@ def _object(data: bytes) -> dict[str, Any] | None:
 
 
 def _start(events: bytes, at: int) -> int:
-    """Where the event begins that has a line there."""
+    """Return where the event begins that has a line at this place."""
     ends = (events.rfind(mark, 0, at) + len(mark) for mark in (b"\n\n", b"\r\n\r\n", b"\r\r") if mark in events[:at])
     return max(ends, default=0)

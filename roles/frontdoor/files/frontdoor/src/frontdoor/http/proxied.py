@@ -38,7 +38,7 @@ async def source(loop: asyncio.AbstractEventLoop, accepted: socket.socket) -> st
 
 
 def _plain(address: str | bytes) -> str:
-    """An address of IPv4 as such, however it was written."""
+    """Return an IPv4 address as such, however it was written."""
     found = ip_address(address)
     return str(found if found.version == 4 else found.ipv4_mapped or found)
 

@@ -25,12 +25,12 @@ _MAX_EDITED = 8 * 1024 * 1024
 
 
 def tells_usage(events: bytes) -> bool:
-    """Whether there may be a report of tokens."""
+    """Tell whether there may be a report of tokens."""
     return events.find(b'"usage":{') >= 0 or events.find(b'"usage": {') >= 0
 
 
 def without_usage(events: bytes) -> bytes:
-    """Whole events of a chat or a completion, but for those that report tokens and say nothing else."""
+    """Return the whole events of a chat or a completion without those that only report tokens."""
     return b"".join([event for event in _EVENT.findall(events) if not (tells_usage(event) and _only_reports(event))])
 
 
@@ -63,7 +63,7 @@ class LengthRelay:
         return data
 
     def end(self, last_words: bytes = b"") -> bytes | None:
-        """What ends the client's answer validly where the engine's broke off: nothing can make the length true."""
+        """Return nothing: no words can make the announced length true where the engine's answer broke off."""
         return None
 
 
@@ -75,7 +75,7 @@ class StreamRelay:
     """
 
     def __init__(self, head: ResponseHead, client_chunks: bool, hides_usage: bool = False) -> None:
-        """With `hides_usage` the client is not sent the report of tokens at the end of an event stream."""
+        """Take the head of an answer. With `hides_usage` an event stream's report of tokens is not passed on."""
         self._hides = hides_usage and head.event_stream
         self._scanner = ChunkScanner() if head.chunked else None
         self._events = head.event_stream
@@ -91,7 +91,7 @@ class StreamRelay:
 
     @property
     def whole(self) -> bool:
-        """Whether the body may end with the connection: a chunked one may not, nor any within an event."""
+        """True if the body may end with the connection: a chunked one may not, nor any within an event."""
         return self._scanner is None and not self._held and not self._partly
 
     def feed(self, data: bytes) -> bytes:
@@ -116,7 +116,7 @@ class StreamRelay:
         return self._wrap(payload)
 
     def _events_in(self, data: bytes) -> bytes:
-        """What may leave now."""
+        """Return the bytes that may leave now."""
         if not self._events:
             return data
         data = self._held + data
@@ -133,7 +133,7 @@ class StreamRelay:
         return data[:end]
 
     def end(self, last_words: bytes = b"") -> bytes | None:
-        """Without last words, the end of a body that is whole. Only between events a stream can have last words.
+        """Return the end of a body that is whole, after the last words of a stream, which it may have between events.
 
         The event that was begun is not passed on.
         """
@@ -142,7 +142,7 @@ class StreamRelay:
         return self._wrap(last_words, LAST_CHUNK)
 
     def _wrap(self, data: bytes, end: bytes = b"") -> bytes:
-        """What the client gets of these bytes, and of the end of the body."""
+        """Return the client's form of these bytes, and of the end of the body."""
         if self._hides and tells_usage(data):
             data = without_usage(data)
         return chunk(data) + end if self._client_chunks else data
@@ -152,7 +152,10 @@ class EventEditingRelay(StreamRelay):
     """An event stream to which events are added; its chunks are always rewritten."""
 
     def __init__(self, head: ResponseHead, client_chunks: bool, edit: Callable[[bytes], bytes]) -> None:
-        """`edit` is given whole events in order, and parts of those too long to be held; it returns what is sent."""
+        """Take an `edit` that gets whole events in order, and parts of those too long to be held.
+
+        It returns what is sent.
+        """
         super().__init__(head, False)
         self._edit = edit
         self._wraps = client_chunks
@@ -175,7 +178,7 @@ class BodyEditingRelay(StreamRelay):
     """A body that is collected, changed and sent in one piece; one that is too long for that passes as it is."""
 
     def __init__(self, head: ResponseHead, client_chunks: bool, edit: Callable[[bytes], bytes]) -> None:
-        """`edit` is given the whole body and returns what is sent."""
+        """Take an `edit` that gets the whole body and returns what is sent."""
         super().__init__(head, client_chunks)
         self._inner = relay_for(head, client_chunks=False)
         self._edit = edit
@@ -184,7 +187,7 @@ class BodyEditingRelay(StreamRelay):
 
     @property
     def whole(self) -> bool:
-        """Whether the body may end with the connection."""
+        """True if the body may end with the connection."""
         return self._inner.whole
 
     def feed(self, data: bytes) -> bytes:

@@ -41,7 +41,7 @@ def load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
 
 
 def server_context(certificate: str, key: str) -> ssl.SSLContext | None:
-    """The context of a server with this pair, None without one; raise TlsError."""
+    """Return the context of a server with this pair, None without one; raise TlsError."""
     if not certificate and not key:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

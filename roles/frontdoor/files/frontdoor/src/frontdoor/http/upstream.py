@@ -27,16 +27,16 @@ _MOST_HELD = 32 * 1024
 
 
 class Owner(Protocol):
-    """Who a connection works for."""
+    """The callbacks of the exchange that a connection works for."""
 
     def upstream_ready(self, connection: UpstreamConnection) -> None:
-        """A connection is there, not used before unless `connection.served` is positive."""
+        """Use a connection, a fresh one unless `connection.served` is positive."""
 
     def upstream_failed(self, reason: str) -> None:
-        """No connection could be made."""
+        """Go on without an engine: no connection could be made."""
 
     def upstream_lost(self, exc: Exception | None) -> None:
-        """The connection ended before it was given back."""
+        """Go on without the connection, which ended before it was given back."""
 
 
 class UpstreamConnection(asyncio.Protocol):
@@ -88,9 +88,9 @@ class UpstreamConnection(asyncio.Protocol):
             owner.upstream_lost(exc)
 
     def heard_all(self) -> bool:
-        """Whether the engine's host has taken all that was sent; asked when the connection is lost.
+        """Tell whether the engine's host has taken all that was sent; asked when the connection is lost.
 
-        What it has not acknowledged, no program there has read to its end.
+        Bytes that it has not acknowledged were read by no program there.
         """
         try:
             raw = self.transport.get_extra_info("socket").getsockopt(
@@ -104,7 +104,7 @@ class UpstreamConnection(asyncio.Protocol):
         return not unsent and sent - sent_again <= acknowledged - 1
 
     def unread(self, exc: Exception | None) -> bool:
-        """Whether the engine's process ended before it had read all that was sent.
+        """Tell whether the engine's process ended before it had read all that was sent.
 
         The kernel then resets the connection, instead of ending it (RFC 2525 2.17). Between hosts, others reset
         connections as well.
@@ -143,7 +143,7 @@ class Pool:
 
     @property
     def crowded(self) -> bool:
-        """Whether so many requests are under way that a new one would wait long behind the streams of the others."""
+        """True while a new request would wait long behind the streams of the many under way."""
         return len(self.open) - len(self.idle) >= self._crowd
 
     def share(self, pools: int) -> None:
@@ -204,7 +204,7 @@ class Pool:
         self.idle.append(connection)
 
     def gone(self, connection: UpstreamConnection) -> None:
-        """A connection was closed."""
+        """Forget a connection that was closed."""
         self.open.discard(connection)
         if connection in self.idle:
             self.idle.remove(connection)

@@ -1,3 +1,3 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is counted, logged and shown."""
+"""The counts, logs and pages about requests."""

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What happened lately, for the status page: numbers by the second, the last requests, the last phases. No content."""
+"""The latest activity, for the status page: numbers by the second, the last requests, the last phases. No content."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Activity:
             self._phases.append({"at": round(now), "phase": phase, "profile": profile, "reason": reason})
 
     def report(self) -> dict[str, Any]:
-        """All of it; the newest comes last in `samples` and first elsewhere."""
+        """Return all activity; the newest comes last in `samples` and first elsewhere."""
         return {
             "columns": ["at", "active", "queued", "chunks", "requests", "refused", "first_token_ms", "tokens"],
             "samples": list(self._samples),

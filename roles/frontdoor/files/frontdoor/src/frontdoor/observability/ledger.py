@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is written down about requests that ended: they are counted, shown and logged, a batch at a time."""
+"""The account of requests that ended: they are counted, shown and logged, a batch at a time."""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ class Ledger:
         lasted: Callable[[int, Iterable[float]], None],
         slots: Iterable[str] = ("main",),
     ) -> None:
-        """`clock` and `later` are those of the loop; `lasted` is told how long generations of each of the slots held
-        their permits.
+        """Take the `clock` and `later` of the loop.
+
+        `lasted` hears how long the generations of each slot held their permits.
         """
         self.metrics = Metrics(slots)
         # by their numbers

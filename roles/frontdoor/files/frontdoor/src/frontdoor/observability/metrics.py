@@ -44,7 +44,7 @@ SIGNS = (REPETITION, UNPRINTABLE, NOT_A_NUMBER)
 
 
 def outcome_of(status: int) -> str:
-    """How a request ended whose answer, of the engine's, is complete."""
+    """Return the outcome of a request with a complete answer of the engine."""
     return OK if status < 500 else ENGINE_5XX
 
 
@@ -52,7 +52,7 @@ class Histogram:
     """Counts by upper bound. `counts` has one place more than `bounds`, for what lies above all of them."""
 
     def __init__(self, bounds: tuple[float, ...], parts: Sequence[Histogram] = ()) -> None:
-        """`parts` are those that it begins as the sum of."""
+        """Take the bounds; `parts` are histograms whose sum it begins as."""
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         for part in parts:
@@ -69,7 +69,7 @@ class Histogram:
 
 
 def _zeros(known: Iterable[str]) -> Counter[str]:
-    """A count of what is known to be possible: a rise from nothing is not seen."""
+    """Return a count with all possible keys at 0, because a rise from nothing is not seen."""
     return Counter(dict.fromkeys(known, 0))
 
 
@@ -84,7 +84,7 @@ class PathStats:
 
 
 class Tokens:
-    """What the engine reported to have read and generated."""
+    """The engine's own report of what it read and generated."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -180,11 +180,11 @@ class Metrics:
 
     @property
     def generation_requests(self) -> int:
-        """Those that have ended."""
+        """The generations that have ended."""
         return sum([slot.outcomes.total() for slot in self.slots.values()])
 
     def outcomes(self) -> Counter[str]:
-        """How many exchanges ended how, over all paths."""
+        """Return how many exchanges ended how, over all paths."""
         return sum((stats.outcomes for stats in self.paths.values()), Counter())
 
 
@@ -299,7 +299,7 @@ Sample = tuple[str, Labels, float]
 
 
 def _watched(slots: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Sample]]:
-    """Samples by the names of `WATCHED`."""
+    """Return the watchdog's samples by the names of `WATCHED`."""
     found: dict[str, list[Sample]] = {name: [] for name in WATCHED}
     for slot, row in slots.items():
         told = row["liveness"]
@@ -344,7 +344,7 @@ def _samples(labels: Labels, attribute: str, data: Histogram | Counter[str] | in
 
 
 def _of_slots(slots: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, list[Sample]]]:
-    """Names, texts and samples of what is told of each slot. What was never switched has no last switch."""
+    """Yield names, texts and samples about each slot; a slot that was never switched has no last switch."""
     for name, (key, text) in SLOT_SHOWN.items():
         # what the engines do not tell has no sample
         yield name, text, [("", {"slot": slot}, float(row[key])) for slot, row in slots.items() if row[key] is not None]
@@ -375,7 +375,7 @@ def render(
     replicas: Sequence[Mapping[str, Any]] = (),
     slots: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> bytes:
-    """The body of /metrics in the text format of Prometheus (version 0.0.4).
+    """Return the body of /metrics in the text format of Prometheus (version 0.0.4).
 
     `now` is what the status shows, by name, `served` are labels, `replicas` and `slots` are the status' rows. Not with
     `prometheus_client`: to import it takes 14 MB, as much as is left of what the frontdoor may take.

@@ -54,7 +54,7 @@ _REPLACEMENT = "\ufffd".encode()
 
 
 def sign_in(path: str, tail: bytes | bytearray, whole: bool = False) -> str:
-    """The sign of a broken engine at the end of these bytes of an event stream of a path, or "".
+    """Return the sign of a broken engine at the end of these bytes of an event stream of a path, or "".
 
     `whole`: they are those of a complete answer.
     """
@@ -79,7 +79,7 @@ def sign_in(path: str, tail: bytes | bytearray, whole: bool = False) -> str:
 
 
 def _sign_in_whole(path: str, window: bytes) -> str:
-    """The same of a complete answer, each of whose texts is judged by itself."""
+    """Return the sign in a complete answer, each of whose texts is judged by itself, or ""."""
     keys = _WHOLE_KEYS.get(path, ())
     parts = [part for key in keys for part in window.split(key)[1:]]
     if keys and len(window) == WINDOW:
@@ -94,7 +94,7 @@ def _sign_in_whole(path: str, window: bytes) -> str:
 
 
 def _judged(parts: list[bytes]) -> str:
-    """The same, of the texts that these parts of a window begin with. A part of logprobs begins with none."""
+    """Return the sign in the texts that these parts of a window begin with, or ""; logprobs begin with none."""
     found = [match[1] for part in parts if (match := _TEXT.match(part))]
     try:
         text = "".join(orjson.loads(b"[%b]" % b",".join(found)))
@@ -146,7 +146,7 @@ class Sentinel:
             self.last = self.verification_wanted_at = None
 
     def sample(self, replica: int) -> bool:
-        """Whether a shorter stream or a complete answer that ended is one of those to look at."""
+        """Tell whether to look at a shorter stream or complete answer that ended: only some are sampled."""
         self._short += 1
         return not self._short % SHORT_ONES or self._closer.get(replica, 0) > 0
 
@@ -171,7 +171,7 @@ class Sentinel:
             self._events.emit("verification_wanted", slot=self._slot, model=self._model, replica=replica)
 
     def report(self) -> dict[str, Any]:
-        """The sentinel's part of the status."""
+        """Return the sentinel's part of the status."""
         counted = self._metrics.models.get(self._model) or ModelStats()
         return {
             "streams": counted.streams,

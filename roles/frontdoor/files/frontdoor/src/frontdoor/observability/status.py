@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the frontdoor answers itself: status, health, metrics, the page, and browsers that ask first."""
+"""The answers of the frontdoor itself: status, health, metrics, the page, and browsers that ask first."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _UNREADY = {"404": 404}
 
 @functools.cache
 def page() -> tuple[bytes, bytes]:
-    """The page for people, and the header lines that let the browser run exactly its own script and style."""
+    """Return the page for people, and the header lines that let the browser run exactly its own script and style."""
     html = (Path(__file__).parent / "page.html").read_bytes()
 
     def source(tag: str) -> str:
@@ -148,10 +148,10 @@ class LocalAnswers:
         respond(client, head, {"ready": ready, **about}, status=200 if ready else unready, fields=fields)
 
     def _ready(self, target: Target, spread: float = 0.0) -> tuple[bool, str, int | None]:
-        """Whether a request to the slot would be served now, by a verified engine; else why not, and when to retry.
+        """Tell whether a verified engine would serve a request to the slot now; else why not, and when to retry.
 
-        Without a slot, verification is nobody's business; where the operator's gate is another one, it is not waited
-        for. The seconds are what generations are told that are refused now.
+        Without a slot there is no verification; under another gate of the operator it is not awaited. The seconds are
+        those that generations are told that are refused now.
         """
         slot, replicas = target.slot, target.replicas
         state, reason = slot.state, ""
@@ -168,7 +168,7 @@ class LocalAnswers:
         return not reason, reason, told_s(math.ceil(seconds), spread) if reason and seconds is not None else None
 
     def _status(self) -> dict[str, Any]:
-        """The body of /status: `model_slot` and `frontdoor` as clients know them, and the slot's phase."""
+        """Return the body of /status: `model_slot` and `frontdoor` as clients know them, and the slot's phase."""
         config, metrics, first = self.config, self.server.ledger.metrics, self.server.targets[0]
         replicas, limiter, state = first.replicas, first.permits.limiter, first.slot.state
         # what is shown counts what has ended by now
@@ -226,7 +226,7 @@ class LocalAnswers:
         }
 
     def _served(self, target: Target) -> dict[str, Any]:
-        """What a slot serves, what is recorded of that, and what is known of its engines together."""
+        """Return the profile that a slot serves, its records, and the state of its engines together."""
         replicas, state = target.replicas, target.slot.state
         profile, engine = state.profile or {}, state.engine or {}
         records = self.records.of(state.slot, profile)
@@ -254,11 +254,11 @@ class LocalAnswers:
         }
 
     def _last_switch(self, target: Target) -> dict[str, Any] | None:
-        """The last switch of a slot that has ended."""
+        """Return the last switch of a slot that has ended."""
         return next((switch for switch in self.histories[target.index].switches() if switch["outcome"]), None)
 
     def _slot(self, target: Target) -> dict[str, Any]:
-        """The status of each slot, the first one included."""
+        """Return the status of a slot, the first one included."""
         state, limiter = target.slot.state, target.permits.limiter
         profile = state.profile or {}
         is_ready, why_not, retry_after_s = self._ready(target)
@@ -285,7 +285,7 @@ class LocalAnswers:
         }
 
     def _replica(self, target: Target, replica: Replica) -> dict[str, Any]:
-        """The status of one of the slot's engines; a slot with one engine has one row."""
+        """Return the status of one of the slot's engines; a slot with one engine has one row."""
         state, health, vitals = replica.state, replica.health, replica.vitals
         return {
             "index": replica.index,
@@ -335,7 +335,7 @@ class LocalAnswers:
 
 
 def _asked(head: RequestHead) -> dict[str, list[str]]:
-    """The query of a request."""
+    """Return the query of a request."""
     return urllib.parse.parse_qs(head.line.split(b" ")[1].partition(b"?")[2].decode("latin-1"))
 
 

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How many generations a request asks for at once: each of them takes a permit, and all other work takes one. Pure.
+"""The number of generations that a request asks for: each takes a permit, and all other work takes one. Pure.
 
 What counts is what the engine makes of a request (vLLM 0.20.1, 0.21.0 and 0.32.0 alike): of each prompt of a
 completion, and of the one of a chat, it runs `n` sequences at a time; with beam search `n` is the number of beams.
@@ -32,7 +32,7 @@ _ANY = 2**31
 
 
 class Asked(NamedTuple):
-    """What a request asks for: so many prompts, and of each so many generations."""
+    """The work that a request asks for: so many prompts, and of each so many generations."""
 
     prompts: int
     each: int
@@ -42,7 +42,7 @@ ONE = Asked(1, 1)
 
 
 def asked(path: str, document: Document) -> Asked | Refusal:
-    """What a request asks for, or why that cannot be told."""
+    """Return the work that a request asks for, or why that is unknown."""
     if path not in _PROMPTS:
         return ONE
     content = document.content
@@ -56,7 +56,7 @@ def asked(path: str, document: Document) -> Asked | Refusal:
 
 
 def _number(value: Any) -> int:
-    """A number, as generous readers take it; 1 for what none does."""
+    """Return a number as generous readers take it; 1 for what none does."""
     try:
         if isinstance(value, str):
             # one that was cut may be a number to a generous reader
@@ -67,17 +67,17 @@ def _number(value: Any) -> int:
 
 
 def _prompts(value: Any) -> int:
-    """How many prompts a value is."""
+    """Return how many prompts a value is."""
     if not isinstance(value, list):
         return int(value is not None)
     return 1 if value and isinstance(value[0], int | float) and not isinstance(value[0], bool) else len(value)
 
 
 def permits_of(path: str, document: Document, limit: int) -> int | Refusal:
-    """How many permits the work takes, or why it can never have them.
+    """Return how many permits the work takes, or why it can never have them.
 
-    An engine takes the prompts of one request in turn, so more of them than there are permits take all. What is made of
-    one prompt it makes at once.
+    An engine takes the prompts of one request in turn, so more of them than there are permits take all. The generations
+    of one prompt run at once.
     """
     if path not in GENERATION_PATHS:
         # one pass over each text, of which the engine takes as many at a time as it has room for

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the frontdoor must know of an engine's API to speak with it; the slot says it, by no kind's name."""
+"""The parts of an engine's API that the frontdoor must know; the slot tells them, without the name of a kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Dialect(NamedTuple):
-    """What nobody tells is what OpenAI's API has.
+    """The dialect of an engine; its defaults are those of OpenAI's API.
 
     `penalty` is what the engine calls a repetition penalty, empty where it is not known to take one, or a top_k.
     `templates_responses`: its /v1/responses takes arguments of the chat template; `formats_responses`: it reads the
@@ -28,13 +28,13 @@ PLAIN = Dialect()
 
 
 def dialect_of(engine: Mapping[str, Any] | None, version: str) -> Dialect:
-    """The dialect in what a state says of an engine; `version` is that of its release, or empty."""
+    """Return the dialect in a state's words about an engine; `version` is that of its release, or empty."""
     told = (engine or {}).get("dialect")
     return of_before((engine or {}).get("kind") or "vllm", version) if told is None else Dialect(**told)
 
 
 def of_before(kind: str, version: str) -> Dialect:
-    """What slots meant that did not tell it yet."""
+    """Return the dialect of slots that did not tell it yet."""
     if kind == "llama-server":
         return Dialect("repeat_penalty", templates_responses=True, formats_responses=True)
     if kind != "vllm":

@@ -101,7 +101,7 @@ class Document:
     __slots__ = ("_content", "_outline", "body", "foreign", "hides_usage", "measured", "sent")
 
     def __init__(self, body: bytes | bytearray, outline: Outline | None = None) -> None:
-        """`outline` is that of the body, where it was made as the body came."""
+        """Take the body and, where it was made as the body came, its `outline`."""
         self.body = body
         #: whether it is not plain UTF-8: engines that guess the encoding would read past what is looked for here
         self.foreign = body[:2] != b'{"' and (b"\0" in body[:4] or body.startswith(_BOMS))
@@ -134,15 +134,15 @@ class Document:
 
     @property
     def streams(self) -> bool:
-        """Whether it asks for an answer in parts."""
+        """True if the request asks for an answer in parts."""
         return not isinstance(self.content, Refusal) and self.content.get("stream") is True
 
     def whole(self, text: str, most: int) -> str:
-        """A text of the content as the client sent it; of a long one at least the first so many bytes."""
+        """Return a text of the content as the client sent it; of a long one at least the first so many bytes."""
         return text if self._outline is None or MARK not in text else self._outline.whole(text, self.body, most)
 
     def written(self, content: dict[str, Any]) -> bytes | Refusal:
-        """The body with other content, or why that cannot be written as it was meant."""
+        """Return the body with other content, or why that cannot be written as it was meant."""
         self.sent = content
         try:
             text = orjson.dumps(content)
@@ -151,17 +151,17 @@ class Document:
         return self.restored(text)
 
     def begun_with(self, member: bytes) -> bytes | bytearray:
-        """The body with one more member, which it does not have, and else byte for byte as it is."""
+        """Return the body with one more member, which it does not have, and else byte for byte as it is."""
         self.sent = None if isinstance(self._content, Refusal) else self._content
         at = self.body.index(b"{") + 1
         return self.body[:at] + member + b"," + self.body[at:]
 
     def restored(self, text: bytes) -> bytes:
-        """JSON of any part of the content, with the middles of its long texts."""
+        """Return JSON of any part of the content, with the middles of its long texts."""
         return text if self._outline is None else self._outline.restored(text, self.body)
 
     def spelt(self, text: bytes, most: int) -> bytes:
-        """JSON of any part of the content, the same however the client spelt it; of a long one the beginning."""
+        """Return JSON of any part of the content, the same however the client spelt it; of a long one the beginning."""
         return text if self._outline is None else self._outline.spelt(text, self.body, most)
 
     def forget(self) -> None:

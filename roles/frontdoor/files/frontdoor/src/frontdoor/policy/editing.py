@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What profile and operator want of a request body: defaults, caps, the model's name, no images for text models."""
+"""The rules of profile and operator for a body: defaults, caps, the model's name, no images for text models."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class PathRules:
         return Refusal(400, "modality_unsupported", message, details={"param": member})
 
     def _changes(self, content: dict[str, Any]) -> dict[str, Any] | Refusal:
-        """The members that the rules want otherwise, or why the engine may not be asked."""
+        """Return the members that the rules change, or why the engine may not be asked."""
         changes: dict[str, Any] = {}
         if self._checks_model and (name := content.get("model")) != self._served:
             if self._rules.model_policy == "rewrite" or name in self._rules.model_aliases:
@@ -160,7 +160,7 @@ class PathRules:
         return Refusal(404, "model_not_found", f"{what}; served: {', '.join(names)}", details=details)
 
     def _limits(self, holder: dict[str, Any], *, default: bool) -> dict[str, Any]:
-        """What is to be capped in the holder; where it limits nothing, the default if it is wanted there."""
+        """Return the capped limits of the holder; where it has none, the default if it is wanted there."""
         given = [name for name in self._token_fields if holder.get(name) is not None]
         changes = {self._token_fields[0]: self._length} if default and not given else {}
         for name in given:
@@ -174,7 +174,7 @@ class PathRules:
 
 
 def _reporting(content: dict[str, Any]) -> dict[str, Any] | None:
-    """The options with which a stream reports its tokens; None where it does, or is none that could."""
+    """Return the options with which a stream reports its tokens; None where it does already, or none could."""
     given = content.get(_OPTIONS)
     if content.get("stream") is not True or not isinstance(given, dict | None):
         return None
@@ -184,7 +184,7 @@ def _reporting(content: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def policies(rules: Rules, profile: dict[str, Any] | None, dialect: Dialect = PLAIN) -> dict[str, PathRules]:
-    """Rules by path; a path without any is not in it. Nothing is checked against a profile that does not say.
+    """Return the rules by path, without paths that need none; a silent profile is not checked against.
 
     `dialect` is the engine's.
     """

@@ -32,7 +32,7 @@ INVALID_FORM = Refusal(400, "invalid_form", "the fields of the form cannot be to
 
 
 def boundary_of(content_type: bytes) -> bytes:
-    """What separates the parts of a body of this type; empty where it is no form."""
+    """Return the boundary between the parts of a body of this type; empty where it is no form."""
     found = _BOUNDARY.fullmatch(content_type.strip().decode("latin-1"))
     return (found[1] or found[2]).encode("latin-1") if found else b""
 
@@ -99,7 +99,7 @@ class Form(Document):
         return content
 
     def written(self, content: dict[str, Any]) -> bytes | Refusal:
-        """The form with another model."""
+        """Return the form with another model."""
         self.sent = content
         view, (begun, ended) = memoryview(self.body), self._model
         name = str(content[_MODEL]).encode()

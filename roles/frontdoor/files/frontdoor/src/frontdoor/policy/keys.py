@@ -20,7 +20,7 @@ _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 
 
 class KeyLimits(NamedTuple):
-    """How much work one key may ask for; 0 sets no limit."""
+    """The limits of the work of one key; 0 sets no limit."""
 
     requests_per_minute: int = 0
     requests_per_day: int = 0
@@ -29,17 +29,17 @@ class KeyLimits(NamedTuple):
 
 
 def digest(secret: str) -> str:
-    """How a key is written into the file. Keys are long and random, so a plain digest tells nothing about them."""
+    """Return a key as the file has it; keys are long and random, so a plain digest tells nothing about them."""
     return "sha256:" + hashlib.sha256(secret.encode()).hexdigest()
 
 
 def make_key() -> str:
-    """A new key, 256 bits of it."""
+    """Return a new key, 256 bits of it."""
     return "b70-" + secrets.token_urlsafe(32)
 
 
 def key_line(name: str, secret: str) -> str:
-    """The line for the file of keys; raise ConfigError unless the name can be one."""
+    """Return the line for the file of keys; raise ConfigError unless the name can be one."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{name!r} cannot be the name of a key: 1 to 64 letters, digits and _ . - are")
     # in quotes, because a dot would make a table of it
@@ -76,7 +76,7 @@ def parse_keys(text: str) -> tuple[dict[str, bytes], dict[str, KeyLimits]]:
 
 
 def _limits(name: str, value: Any, keys: dict[str, bytes]) -> KeyLimits:
-    """The limits of one key; raise ConfigError."""
+    """Return the limits of one key; raise ConfigError for faulty ones."""
     where = f'[limits."{name}"]'
     if name not in keys and name != _OTHERS:
         raise ConfigError(f'{where}: there is no such key; "{_OTHERS}" is for all that have no limits of their own')
@@ -105,7 +105,7 @@ class Keys:
         return tuple(self._keys)
 
     def limits(self, name: str) -> KeyLimits | None:
-        """How much work a key may ask for; None where that is not limited."""
+        """Return the limits of a key; None where it has none."""
         return self._limits.get(name) or self._limits.get(_OTHERS)
 
     def refresh(self) -> bool:
@@ -125,7 +125,7 @@ class Keys:
         raise ConfigError(self.error)
 
     def refreshed(self, emit: Callable[..., None]) -> None:
-        """`refresh`, told to the log: that the keys were read, or once what is wrong with them."""
+        """Read the keys again if they changed, and log that, or once what is wrong with them."""
         known = self.error
         try:
             if self.refresh():

@@ -66,7 +66,7 @@ class Translated(NamedTuple):
 
 
 def thinking_kwargs(reasoning: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
-    """What makes a chat template think, or not, by mode; a mode that a profile's model cannot be put in is missing.
+    """Return the arguments that make a chat template think, or not, by mode, without modes that the model lacks.
 
     A profile names the arguments that its way of thinking takes. Switches among them have an opposite.
     """
@@ -81,7 +81,7 @@ def thinking_kwargs(reasoning: Mapping[str, Any] | None) -> dict[str, dict[str, 
 
 
 def translate(path: str, content: dict[str, Any], served: Served) -> Translated | Refusal:
-    """The body as the engine takes it, or why it cannot be."""
+    """Return the body as the engine takes it, or why it is refused."""
     new = dict(content)
     try:
         if not isinstance(content.get("thinking"), dict):
@@ -105,7 +105,7 @@ def translate(path: str, content: dict[str, Any], served: Served) -> Translated 
 
 
 class _Refused(Exception):
-    """Why a field cannot be translated."""
+    """The reason why a field cannot be translated."""
 
     def __init__(self, status: int, code: str, message: str, param: str) -> None:
         super().__init__(message)
@@ -208,7 +208,7 @@ def _consent(new: dict[str, Any]) -> bool | None:
 
 
 def to_remote(content: dict[str, Any], served: Served, *, asks: bool) -> dict[str, Any] | Refusal:
-    """The body for an engine on another host, on any path, or why it may not leave this one.
+    """Return the body for an engine on another host, on any path, or why it may not leave this one.
 
     `asks` tells that the request has to allow it; else it may not forbid it.
     """
@@ -286,7 +286,7 @@ def _format(new: dict[str, Any], served: Served) -> None:
 
 
 def holds_parts(value: Any) -> bool:
-    """Whether an input is what llm-pool takes: parts of one message, not items of a conversation."""
+    """Tell whether an input has the form of llm-pool: parts of one message, not items of a conversation."""
     return isinstance(value, list) and any(_is_part(one) for one in value)
 
 
@@ -322,7 +322,7 @@ def _message(index: int, message: Any) -> dict[str, Any]:
 
 
 def _parts(parts: list[Any], where: str) -> str | list[dict[str, Any]]:
-    """Parts as responses take them; texts alone are one text."""
+    """Return parts as responses take them; texts alone become one text."""
     made = [_part(part, f"{where}[{index}]") for index, part in enumerate(parts)]
     if made and all(part["type"] == "input_text" for part in made):
         return "".join(part["text"] for part in made)

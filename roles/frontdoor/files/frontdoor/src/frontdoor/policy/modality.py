@@ -40,7 +40,7 @@ _MAX_DEPTH = 8
 
 
 def unwanted(content: dict[str, Any], taken: frozenset[str], *, no_fetching: bool = False) -> tuple[str, str] | None:
-    """The member with the first part that needs a modality which is not taken, or has to be fetched, and what it is."""
+    """Return the member with the first part of a modality that is not taken, or has to be fetched, and its kind."""
     for name, value in content.items():
         if name in _CARRIERS:
             for part in _parts(value, 0):
@@ -55,7 +55,7 @@ def unwanted(content: dict[str, Any], taken: frozenset[str], *, no_fetching: boo
 
 
 def _parts(value: Any, depth: int) -> Iterator[dict[str, Any]]:
-    """All parts in a value that holds parts, or is one; a message and a tool result are parts with parts."""
+    """Yield all parts in a value that holds parts, or is one; a message and a tool result are parts with parts."""
     if depth > _MAX_DEPTH:
         return
     if isinstance(value, dict):
@@ -68,7 +68,7 @@ def _parts(value: Any, depth: int) -> Iterator[dict[str, Any]]:
 
 
 def _missing(part: dict[str, Any], taken: frozenset[str]) -> str | None:
-    """The type or key of a part that needs a modality which is not taken."""
+    """Return the type or key of a part that needs a modality which is not taken."""
     kind = part.get("type")
     if isinstance(kind, str) and _TYPES.get(kind, kind) in MODALITIES - taken:
         return kind
@@ -81,7 +81,7 @@ def _missing(part: dict[str, Any], taken: frozenset[str]) -> str | None:
 
 
 def _remote(part: dict[str, Any]) -> str | None:
-    """The name of a URL that is to be fetched, or of an object with one."""
+    """Return the name of a URL that is to be fetched, or of an object with one."""
     kind = part.get("type")
     for name in (*_URLS, *_MAYBE_URLS) if isinstance(kind, str) and kind in _TYPES else _URLS:
         value = part.get(name)

@@ -72,7 +72,7 @@ class Outline:
                 self._take(bytes(data[at : at + _PIECE]))
 
     def end(self) -> bytearray:
-        """The outline of all that came; a text that does not end does not end there either."""
+        """Return the outline of all that came; a text without an end in the body has none here either."""
         self.text += self._rest
         self._rest = b""
         if self.text.count(_MARK) != len(self._cuts) + (self._begun >= 0):
@@ -131,7 +131,7 @@ class Outline:
         self._values += marks.count(b",") + texts
 
     def restored(self, written: bytes, body: bytes | bytearray) -> bytes:
-        """The text of a document that was read from the outline, with the middles of its body put back."""
+        """Return the text of a document that was read from the outline, with the middles of its body put back."""
         first, *others = written.split(_MARK)
         parts: list[bytes | memoryview] = [first]
         view = memoryview(body)
@@ -142,7 +142,7 @@ class Outline:
         return b"".join(parts)
 
     def spelt(self, written: bytes, body: bytes | bytearray, most: int) -> bytes:
-        """As `restored`, but with texts spelt as orjson does; of a longer one the beginning, of about that size."""
+        """Return the text of `restored` with orjson's spelling; of a longer one the beginning, of about that size."""
         first, *others = written.split(_MARK)
         parts, left = [first], most - len(first)
         for other in others:
@@ -164,7 +164,7 @@ class Outline:
         return b"".join(parts)
 
     def whole(self, text: str, body: bytes | bytearray, most: int) -> str:
-        """A text of the document with its middle, of which at most so many bytes are read."""
+        """Return a text of the document with its middle, of which at most so many bytes are read."""
 
         def middle(found: re.Match[str]) -> str:
             try:
@@ -176,7 +176,7 @@ class Outline:
         return _CUT.sub(middle, text)
 
     def _middle(self, number: int, body: bytes | bytearray, most: int) -> bytes:
-        """A middle as the client sent it; of a longer one whole characters of the first so many bytes."""
+        """Return a middle as the client sent it; of a longer one whole characters of the first so many bytes."""
         begun, ended = self._cuts[number]
         raw = bytes(body[begun : min(ended, begun + most)])
         return raw[: _kept(raw)] if begun + most < ended else raw
@@ -187,7 +187,7 @@ def _decoded(raw: bytes) -> str:
 
 
 def _kept(beginning: bytes) -> int:
-    """How much of the beginning of a text can be kept: whole characters, and whole escapes, also of surrogate pairs."""
+    """Return how much of the beginning of a text ends with a whole character and a whole escape."""
     kept = len(beginning)
     # without those that are escaped, each backslash begins an escape
     last = beginning.replace(b"\\\\", b"__")[-2 * _ESCAPE_BYTES :]

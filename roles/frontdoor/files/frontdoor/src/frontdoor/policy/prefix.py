@@ -33,7 +33,7 @@ _ASKING = ("system", "developer", "user")
 
 
 def blocks_of(table: dict[str, Any], document: Document, client: str) -> tuple[tuple[int, ...], int]:
-    """The hashes of the blocks of a client's prompt, and the first of them that is of this conversation alone.
+    """Return the hashes of a client's prompt by blocks, and the number of the first of this conversation alone.
 
     Those before it are of tools and instructions, which many conversations begin with. Its own ones begin with the end
     of what was asked before the first answer; they are told apart by client, because that may be an example that an
@@ -95,7 +95,7 @@ class _Chain:
         return own if own >= 0 else len(self.hashes) - 1
 
     def parts(self, value: Any) -> Any:
-        """What a member holds, as it reaches the prompt; a single text is the same as the text alone."""
+        """Return a member's content as it reaches the prompt; a single text is the same as the text alone."""
         if isinstance(value, str):
             return value.partition("\n")[2] if value.startswith(_BILLING) else value
         if not isinstance(value, list):
@@ -107,7 +107,7 @@ class _Chain:
         return first["text"] if isinstance(first, dict) and first.keys() == {"type", "text"} else parts
 
     def _part(self, value: Any) -> Any:
-        """A message, a tool, or a part of one, without what is not for the model."""
+        """Return a message, a tool, or a part of one, without what is not for the model."""
         self._parts_left -= 1
         if not isinstance(value, dict):
             return value

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which path is what. Only canonical spellings reach the engine, so no spelling evades a rule."""
+"""The meaning of each path. Only canonical spellings reach the engine, so no spelling evades a rule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import urllib.parse
 
 
 class Kind(enum.Enum):
-    """Who answers."""
+    """The kind of the one who answers."""
 
     ENGINE = "engine"
     LOCAL = "local"
@@ -128,7 +128,7 @@ def canonical_path(raw: str) -> str | None:
 
 
 def quote_path(path: str) -> str:
-    """The canonical path as it is written on the wire."""
+    """Return the canonical path as it is written on the wire."""
     return path if _UNRESERVED.fullmatch(path) else urllib.parse.quote(path, safe="/!$&'()*+,;=:@")
 
 
@@ -139,14 +139,14 @@ def _style(path: str) -> Style:
 
 
 def style_of(head: bytes) -> Style:
-    """The shape of errors for a head that cannot be understood, or is not complete."""
+    """Return the shape of errors for a head that cannot be understood, or is not complete."""
     _method, _space, target = head.partition(b" ")
     path = re.split(rb"[ ?\r\n]", target, maxsplit=1)[0]
     return _style(canonical_path(path.decode("latin-1")) or "")
 
 
 def _engine(path: str, label: str = "") -> Route:
-    """A path that the engine answers."""
+    """Return the route of a path that the engine answers."""
     style = _style(path)
     # what an engine says to another method has not the shape that these clients read
     methods = (b"POST",) if style is Style.ANTHROPIC else ()
@@ -174,7 +174,7 @@ _ROUTES = {
 
 
 def meant(path: str) -> str:
-    """The path of the engine that somebody means who leaves its /v1 out, or writes it twice; empty if there is none."""
+    """Return the engine's path that is meant where /v1 is left out or doubled; empty if there is none."""
     within = path.removeprefix("/v1")
     return next((one for one in (f"/v1{within}", within) if one != path and classify(one).kind is Kind.ENGINE), "")
 

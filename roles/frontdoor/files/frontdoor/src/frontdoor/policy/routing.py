@@ -46,13 +46,13 @@ _ALL_REPLICAS = re.compile(rb"[?&]replica=all(?:&| )")
 
 
 def replica_named(line: bytes) -> int:
-    """The replica that the query of a request line names; 0 where it names none."""
+    """Return the replica that the query of a request line names; 0 where it names none."""
     found = _REPLICA.search(line)
     return int(found[1]) if found else 0
 
 
 def names_all_replicas(line: bytes) -> bool:
-    """Whether the query of a request line names all replicas."""
+    """Tell whether the query of a request line names all replicas."""
     return _ALL_REPLICAS.search(line) is not None
 
 
@@ -76,10 +76,10 @@ class Reader:
     def wish(
         self, path: str, fields: bytes, document: Document, sent: bytes | bytearray, usable: int, client: str
     ) -> Wish | Refusal:
-        """The wish of a request, or why no open replica can hold it.
+        """Return the wish of a request, or why no open replica can hold it.
 
         `fields` are its header lines, `sent` is the body as the engine is sent it, `usable` are the open replicas, as
-        bits, and `client` is who competes. A body that cannot be read says nothing.
+        bits, and `client` is who competes. An unreadable body wishes nothing.
         """
         content = document.content if sent is document.body else document.sent
         table = content if isinstance(content, dict) else {}
@@ -98,7 +98,7 @@ class Reader:
         return Wish(session, blocks, own, strict, fits)
 
     def _session(self, fields: bytes, table: dict[str, Any], document: Document) -> tuple[int | None, bool]:
-        """The hash of what names the session, and whether it is to stay with its replica whatever comes."""
+        """Return the hash of the session's name, and whether it is to stay with its replica in any case."""
         mode = self._routing.sticky
         if mode == "off":
             return None, False
@@ -124,7 +124,7 @@ class Reader:
     def _tokens(
         self, fields: bytes, body: bytes | bytearray, table: dict[str, Any], answer: int, document: Document
     ) -> int:
-        """The least that a prompt takes together with its answer; 0 where nothing is known."""
+        """Return the least tokens that a prompt takes together with its answer; 0 where nothing is known."""
         if table.get(_SHORTENED) is not None:
             return 0
         if told := _ESTIMATE.search(fields):
@@ -134,7 +134,10 @@ class Reader:
         return _Counted(document, max(self._lengths)).least_tokens(table) + answer if long else answer
 
     def _answer(self, path: str, table: dict[str, Any]) -> tuple[str, int]:
-        """What limits the answer, and to how many tokens; 0 where nothing does, or where it takes no part."""
+        """Return the field that limits the answer, and its tokens.
+
+        0 without one, or where the answer does not count.
+        """
         if not self._counts_answer:
             return "", 0
         within = table.get(PARAMETERS) if path == GENERATE else None
@@ -144,12 +147,12 @@ class Reader:
 
 
 def _count(value: Any) -> int:
-    """A number of tokens above 0; 0 for what is none."""
+    """Return a number of tokens above 0; 0 for what is none."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def _too_long(tokens: int, length: int, limit: str, answer: int) -> Refusal:
-    """`limit` is the field that allows the answer so many tokens."""
+    """Return the refusal of a prompt that is too long; `limit` is the field that allows the answer so many tokens."""
     what, remedy = f"the prompt takes about {tokens} tokens", "send less"
     if answer:
         what = f"the prompt takes about {tokens - answer} tokens and {limit} allows {answer} for the answer"
@@ -168,7 +171,7 @@ class _Counted:
         self._left = min(length * _CHARACTERS * 2, _MOST_BYTES)
 
     def least_tokens(self, table: dict[str, Any]) -> int:
-        """The least number of tokens of a prompt; of several prompts that of the longest, since each has a context."""
+        """Return the least tokens of a prompt; of several, those of the longest, since each has a context."""
         before = sum(self._characters(table.get(name)) for name in BEFORE)
         found = 0
         for name in PROMPTS:
@@ -186,7 +189,7 @@ class _Counted:
         return self._characters(prompt) // _CHARACTERS
 
     def _characters(self, value: Any, depth: int = 0) -> int:
-        """Characters of the texts in messages, spaces apart. What pictures and sounds take is not known here."""
+        """Return the characters of the texts in messages without spaces; pictures and sounds are unknown here."""
         if self._left <= 0:
             return 0
         if isinstance(value, str):

@@ -1,3 +1,3 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the slot and its engine say about themselves."""
+"""The reports of the slot and its engine about themselves."""

@@ -16,7 +16,7 @@ STOPPING = Refusal(503, "stopping", "the frontdoor is stopping; try again shortl
 
 
 def spoken(state: SlotState) -> Dialect:
-    """What the engine speaks."""
+    """Return the dialect of the engine."""
     return dialect_of(state.engine, (state.profile or {}).get("engine_version") or "")
 
 

@@ -19,7 +19,7 @@ _METRICS = {"tokens": "vllm:generation_tokens_total", "cache": "vllm:kv_cache_us
 
 
 def values_of(name: str, text: bytes) -> list[float]:
-    """A metric by its labels, of which data-parallel engines have one set each; empty where it is not there."""
+    """Return a metric's values, one for each set of labels of data-parallel engines; empty where it is missing."""
     if not name:
         return []
     rows = rb"^%s(?:\{[^}\n]*\})? ([0-9.eE+-]+)$" % re.escape(name.encode())
@@ -30,10 +30,10 @@ def values_of(name: str, text: bytes) -> list[float]:
 
 
 class EngineHealth:
-    """What was last heard of the engine, or of the attempt to reach it."""
+    """The last known contact with the engine, or attempt at one."""
 
     def __init__(self, events: EventLog, changed: Callable[[], None] = lambda: None) -> None:
-        """`changed` is called whenever it answers for the first time, or not any more."""
+        """Take `changed`, which is called when the engine first answers, or no longer does."""
         self._events = events
         self._changed = changed
         #: its index, where the slot has several
@@ -45,7 +45,7 @@ class EngineHealth:
         self.heard = 0
 
     def note(self, reachable: bool, error: str = "") -> None:
-        """The engine did or did not answer."""
+        """Note that the engine did or did not answer."""
         before, self.reachable, self.error = self.reachable, reachable, error
         if reachable is not before:
             which = {} if self.replica is None else {"replica": self.replica}
@@ -53,7 +53,7 @@ class EngineHealth:
             self._changed()
 
     def forget(self) -> None:
-        """Another engine may run now."""
+        """Forget the engine: another one may run now."""
         self.reachable, self.error = None, ""
 
 
@@ -74,7 +74,7 @@ class _Asker:
             self._task = None
 
     def _heard(self) -> bool:
-        """Whether the engine has sent anything to anybody since the last call."""
+        """Tell whether the engine has sent anything to anybody since the last call."""
         before, self._heard_before = self._heard_before, self._health.heard
         return before != self._heard_before
 
@@ -156,7 +156,7 @@ class Vitals(_Asker):
         active: Callable[[], int],
         engine: Callable[[], Mapping[str, Any] | None],
     ) -> None:
-        """`active` tells how many generations run, `engine` what the slot says of the engine."""
+        """Take `active`, which tells how many generations run, and `engine`, with the slot's words about the engine."""
         super().__init__(pool, health, clock)
         self._active = active
         self._engine = engine
@@ -171,7 +171,7 @@ class Vitals(_Asker):
             self._ask("/metrics", self._answered)
 
     def forget(self) -> None:
-        """What is known is of an engine that is not there any more."""
+        """Forget the figures of an engine that is gone."""
         self.stop()
         self._before: tuple[float, float] | None = None
         #: None: the engine does not say

@@ -21,10 +21,10 @@ Told = tuple[str, int, bytes]
 
 
 def joined(answers: Iterable[Told]) -> bytes:
-    """The metrics of several engines as those of one.
+    """Return the metrics of several engines as those of one.
 
-    Each sample gets the labels `slot` and `replica`. The samples of one metric follow each other, as the format has
-    it, below the comments of the engine that told it first.
+    Each sample gets the labels `slot` and `replica`. The samples of one metric follow each other, as the format has it,
+    below the comments of the engine that told it first.
     """
     comments: dict[bytes, dict[bytes, bytes]] = {}
     samples: dict[bytes, list[bytes]] = {}
@@ -50,12 +50,12 @@ class EngineMetrics:
     """Asks all engines. Requests that arrive meanwhile get the same answer, so an engine is asked once at a time."""
 
     def __init__(self, replicas: Callable[[], Iterable[tuple[str, Replica]]]) -> None:
-        """`replicas` are the engines now, with the names of their slots."""
+        """Take `replicas`, which lists the present engines with the names of their slots."""
         self._replicas = replicas
         self._task: asyncio.Task[bytes | Refusal] | None = None
 
     async def answer(self) -> bytes | Refusal:
-        """The metrics of the engines that answer; a refusal if none does."""
+        """Return the metrics of the engines that answer; a refusal if none does."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._ask())
         return await asyncio.shield(self._task)

@@ -28,14 +28,14 @@ def _failed_phase(end: dict[str, Any]) -> str | None:
 
 
 def _reason(end: dict[str, Any]) -> str | None:
-    """Without a reason for everybody only the phase is told: the messages quote logs and command lines."""
+    """Return the reason for everybody, else only the phase, because the messages quote logs and command lines."""
     phase = _failed_phase(end)
     reason = _text(end, "reason") or (phase and f"phase {phase}")
     return reason and reason[:_REASON_CHARS]
 
 
 def remember(raw: bytes) -> list[dict[str, Any]]:
-    """The last switches in lines of the journal, newest first; what cannot be read is left out."""
+    """Return the last switches in lines of the journal, newest first; unreadable lines are left out."""
     found: dict[str, dict[str, Any]] = {}
     for line in raw.splitlines():
         try:
@@ -66,7 +66,7 @@ class History:
         self._switches: list[dict[str, Any]] = []
 
     def switches(self) -> list[dict[str, Any]]:
-        """The last switches, newest first. `outcome` is None while one has no end."""
+        """Return the last switches, newest first; `outcome` is None while one has no end."""
         try:
             raw = self._file.read()
         except OSError:

@@ -17,7 +17,7 @@ WEDGED = "wedged"
 
 
 def told_of(raw: bytes) -> dict[str, Any] | None:
-    """The content of the file, or None if it is torn or of another version."""
+    """Return the content of the file, or None if it is torn or of another version."""
     try:
         data = orjson.loads(raw)
         if data["schema"] != SCHEMA:
@@ -39,7 +39,7 @@ class Liveness:
         self._told: dict[str, Any] | None = None
 
     def told(self) -> dict[str, Any] | None:
-        """Its last report; None if no watchdog has run since the boot."""
+        """Return the watchdog's last report; None if none has run since the boot."""
         if self._file is None:
             return None
         try:

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Who works on the host: a person, as the slot writes it, or a play, by its lease."""
+"""The work on the host: that of a person, as the slot writes it, or of a play, by its lease."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Maintenance:
         self._moment = _Moment(path, "since", _UNKNOWN)
 
     def since(self) -> str:
-        """Since when it lasts; empty if it does not. A record that cannot be read counts, as in the slot."""
+        """Return when the maintenance began, empty if there is none; an unreadable record counts, as in the slot."""
         return self._moment.read()
 
 
@@ -57,5 +57,5 @@ class Lease:
         self._moment = _Moment(path, "until", "")
 
     def until(self) -> str:
-        """Until when it lasts at most; empty if there is none. One that cannot be read is none, as for plays."""
+        """Return when the lease ends at the latest, empty if there is none; an unreadable one is none, as for plays."""
         return self._moment.read()

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether the host is in quarantine, as the slot writes it."""
+"""The quarantine of the host, as the slot writes it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Quarantine:
         self._holds = False
 
     def holds(self) -> bool:
-        """Whether there is a record, and no reboot has ended it. One that cannot be read counts, as in the slot."""
+        """Tell whether a record holds that no reboot has ended; an unreadable one counts, as in the slot."""
         if not self._file.path:
             return False
         try:
@@ -38,7 +38,10 @@ class Quarantine:
         return self._holds
 
     def _of_this_boot(self, raw: bytes) -> bool:
-        """Without an id the record holds until somebody clears it. systemd writes the id without hyphens."""
+        """Tell whether a record is of this boot.
+
+        Without an id it holds until somebody clears it. systemd writes the id without hyphens.
+        """
         try:
             written = orjson.loads(raw)["boot_id"].replace("-", "")
         except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError):

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What was measured and proven for the served profile, according to the index of the host's records."""
+"""The measurements and proofs of the served profile, according to the index of the host's records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUMMARY_CHARS = 400
 
 
 def machine() -> str:
-    """The mark of this machine in its records."""
+    """Return the mark of this machine in its records."""
     try:
         found = Path("/etc/machine-id").read_text(encoding="ascii").strip()
     except OSError:
@@ -31,7 +31,7 @@ def machine() -> str:
 
 
 def rows_of(raw: bytes) -> list[dict[str, str]]:
-    """The rows of an index, newest first; empty where it is torn, of another version or of another machine."""
+    """Return the rows of an index, newest first; empty where it is torn, of another version or of another machine."""
     try:
         index = orjson.loads(raw)
         listed = index["records"] if (index["schema"], index["machine"]) == (SCHEMA, machine()) else ()
@@ -45,7 +45,7 @@ def rows_of(raw: bytes) -> list[dict[str, str]]:
 
 
 def status_here(status: str, rows: list[dict[str, str]]) -> str:
-    """The status of a profile here: the last gate makes it production, or takes that back. `rows` are its own."""
+    """Return the status of a profile here: the last gate in its `rows` makes it production, or takes that back."""
     gates = [row["verdict"] for row in rows if row["kind"] == PROMOTION and row["verdict"] in ("passed", "failed")]
     if gates[:1] == ["passed"] and status not in _REFUSED:
         return PRODUCTION
@@ -53,7 +53,7 @@ def status_here(status: str, rows: list[dict[str, str]]) -> str:
 
 
 def newest(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The newest row of each kind, as everybody may see it: what says why something failed may quote logs."""
+    """Return the newest row of each kind for everybody, without reasons of failures, which may quote logs."""
     by_kind = {row["kind"]: row for row in reversed(rows)}
     return [
         {key: row[key] for key in ("kind", "verdict", "ended_at")}
@@ -70,7 +70,7 @@ class Records:
         self._rows: list[dict[str, str]] = []
 
     def of(self, slot: str, profile: dict[str, Any]) -> list[dict[str, str]]:
-        """What is recorded of a profile under the very fingerprint that it has now, newest first.
+        """Return the records of a profile under the very fingerprint that it has now, newest first.
 
         A promotion holds only for what it examined, too; profiles and records of before do not tell that.
         """

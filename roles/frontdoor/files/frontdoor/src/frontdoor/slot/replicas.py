@@ -27,7 +27,10 @@ class Replica:
         changed: Callable[[], None],
         active: Callable[[int], int],
     ) -> None:
-        """`changed` is told that it answers, or does not any more; `active` how many generations it runs."""
+        """Take one engine.
+
+        `changed` hears that it answers, or no longer does; `active` tells how many generations it runs.
+        """
         self.index = index
         self.state = state
         self.pool = Pool(loop, backend)
@@ -70,7 +73,7 @@ class Replicas:
         active: Callable[[int], int],
         swapped: Callable[[int, int], None],
     ) -> None:
-        """`swapped` is told of two that have each other's place now."""
+        """Take the loop and the backend. `swapped` hears of two replicas that have each other's place now."""
         self._loop = loop
         self._swapped = swapped
         self._backend = backend
@@ -115,7 +118,7 @@ class Replicas:
             one.index, other.index = place, one.index
 
     def next(self, tried: int) -> Replica:
-        """The one for a request that needs no permit: the least loaded of those that were not tried, which are bits."""
+        """Return the least loaded replica for a request without a permit, of those not in `tried`, which are bits."""
         if not self.several:
             return self.all[0]
         among, loads = self.usable & ~tried or self.open, self.loads()
@@ -123,13 +126,13 @@ class Replicas:
 
     @property
     def open(self) -> int:
-        """Those that may be given requests, as bits; all of them where the slot has no open one."""
+        """The replicas that may be given requests, as bits; all of them where the slot has no open one."""
         found = sum(1 << one.index for one in self.all if one.state.open)
         return found or (1 << len(self.all)) - 1
 
     @property
     def usable(self) -> int:
-        """Those of the open ones that answer, as far as is known; all open ones where none does."""
+        """The open replicas that answer, as far as is known; all open ones where none does."""
         found = sum(1 << one.index for one in self.all if one.state.open and one.health.reachable is not False)
         return found or self.open
 
@@ -139,7 +142,7 @@ class Replicas:
         return [one for one in self.all if self.open >> one.index & 1]
 
     def loads(self) -> list[int]:
-        """Requests under way, by replica."""
+        """Return the requests under way, by replica."""
         return [self._active(one.index) + one.passing for one in self.all]
 
     def run_probes(self) -> None:
@@ -163,13 +166,13 @@ class Replicas:
 
     @property
     def reachable(self) -> bool | None:
-        """Whether one answers; None while that is not known."""
+        """True if a replica answers; None while that is not known."""
         found = {one.health.reachable for one in self.used}
         return True if True in found else None if None in found else False
 
     @property
     def error(self) -> str:
-        """Why none answers; empty as long as one does."""
+        """The reason why no replica answers; empty as long as one does."""
         if self.reachable:
             return ""
         return next((one.health.error for one in self.used if one.health.error), "")

@@ -28,12 +28,12 @@ _MOST_REPLICAS = 64
 
 
 def utc_now() -> str:
-    """The time of day as timestamps are written here, such as 2026-06-07T09:08:44Z."""
+    """Return the time of day as timestamps have it here, such as 2026-06-07T09:08:44Z."""
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def epoch(stamp: str | None) -> float:
-    """Seconds since 1970 of a timestamp; 0 where there is none."""
+    """Return the seconds since 1970 of a timestamp; 0 where there is none."""
     try:
         return datetime.datetime.fromisoformat(stamp or "").timestamp()
     except (ValueError, OverflowError):
@@ -238,7 +238,7 @@ def _state(table: dict[str, Any], config: Config) -> SlotState:
 
 
 def _replicas(table: dict[str, Any], limit: int, backend_url: str) -> tuple[ReplicaState, ...]:
-    """The engines of the slot; what the file does not tell of each is the slot's. Raises ConfigError."""
+    """Return the engines of the slot; what the file does not tell of each is the slot's. Raise ConfigError."""
     rows = table.get("replicas")
     if rows is None:
         told: dict[str, Any] = {name: table[name] for name in ("open", "verified", "reason", "engine")}
@@ -313,7 +313,7 @@ def parse(raw: bytes, config: Config) -> SlotState:
 
 
 def fallback(config: Config, *, is_open: bool, reason: str) -> SlotState:
-    """The state when no file says anything: closed and stopped, or (without a slot) serving."""
+    """Return the state without a file: closed and stopped, or (without a slot) serving."""
     table: dict[str, Any] = dict.fromkeys((*_NAMES, "limits"))
     table |= {"slot": config.slot.name, "sequence": 0, "gate": VERIFIED, "event_log": True, "updated_at": utc_now()}
     table |= {"phase": "serving" if is_open else "stopped", "open": is_open, "verified": False, "reason": reason}
@@ -322,7 +322,7 @@ def fallback(config: Config, *, is_open: bool, reason: str) -> SlotState:
 
 
 def engine_is_another(replica: ReplicaState, units_dir: str) -> str | None:
-    """Why the running engine is not the one that was verified; None when it is, or when nobody claims that it was.
+    """Return why the running engine is not the verified one; None when it is, or when nobody claims that it was.
 
     systemd keeps a link `invocation:UNIT` for every running unit, which names this very start of it. An engine that was
     restarted, or that another unit has taken the place of, has not given its canary answers.
@@ -341,7 +341,7 @@ def engine_is_another(replica: ReplicaState, units_dir: str) -> str | None:
 
 
 def _objected(state: SlotState, objections: dict[int, str]) -> SlotState:
-    """The state with those replicas closed that there is something to say against."""
+    """Return the state with the replicas closed that have an objection."""
     replicas = tuple(
         dataclasses.replace(one, open=False, verified=False, reason=objections[index]) if index in objections else one
         for index, one in enumerate(state.replicas)
