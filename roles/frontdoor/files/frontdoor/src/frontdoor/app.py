@@ -353,7 +353,7 @@ class App:
         limits = self.keys.limits(name) if self.keys is not None and name is not None else None
         if limits is None or name is None:
             return None
-        # what ended a moment ago counts
+        # requests that ended a moment ago count
         self.ledger.settle()
         found = self.ledger.quotas.exceeded(name, limits, time.time())
         return None if found is None else errors.over_limit(*found)
@@ -402,7 +402,7 @@ class App:
         """Ask the engine what takes no permits."""
         if head.route.methods and head.method not in head.route.methods:
             return errors.method_not_allowed(head.route.label, head.route.methods)
-        # who asks all the time would keep the process from ending
+        # a client that asks all the time would keep the process from ending
         follower, body = self.first, document.body
         if self._several and head.method == b"POST":
             follower = self._of_model(head, document)

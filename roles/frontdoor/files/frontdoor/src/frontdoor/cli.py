@@ -29,9 +29,9 @@ EXIT_CONFIG = 2
 EXIT_LISTEN = 3
 # how long clients have to take the end of an answer that was cut short
 _LAST_WORDS_S = 1.0
-# who connected just before the end gets an answer too
+# a client that connected just before the end gets an answer too
 _LAST_CALL_S = 0.1
-# what the unit copies there is not there before it starts
+# the file that the unit copies there is missing before it starts
 COPIES = "/run/b70-frontdoor/"
 
 
@@ -108,7 +108,7 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
     await stop.wait()
     service.notify("STOPPING=1")
     if follows.is_set():
-        # who comes now is answered by the next process
+        # clients that come now are answered by the next process
         server.hand_over(service.keep_client)
     # else it goes on listening: who comes now is told to come again, and not that nobody is there
     app.drain(service.keep_client if follows.is_set() else None)
@@ -121,7 +121,7 @@ async def serve(config: Config, events: EventLog, stop: asyncio.Event | None = N
     events.flush()
     await _until(lambda: not app.running, app.config.limits.drain_timeout_s)
     cut = app.interrupt()
-    # what was written last is still on its way to clients
+    # the last bytes are still on their way to clients
     await _until(lambda: not app.connections, _LAST_WORDS_S)
     server.close()
     await _until(lambda: not app.connections, _LAST_CALL_S)

@@ -105,7 +105,7 @@ def waiting(style: Style) -> bytes:
     return b'event: ping\ndata: {"type": "ping"}\n\n' if style is Style.ANTHROPIC else b": waiting\n\n"
 
 
-# What an answer says of its connection: HTTP/1.1 keeps it without a word, HTTP/1.0 does not.
+# Header lines about the connection: HTTP/1.1 keeps it without a word, HTTP/1.0 does not.
 CLOSE = b"Connection: close\r\n"
 KEPT = b"Connection: keep-alive\r\n"
 

@@ -95,7 +95,7 @@ class Follower:
             # the file decides, but its author should know
             self._events.emit("state_went_back", slot=self.name, sequence=state.sequence, was=self._sequence)
         self._sequence = state.sequence or self._sequence
-        # what ended before is logged by the old rules
+        # requests that ended before are logged by the old rules
         self._ledger.settle()
         self.slot.apply(state)
         count = len(self.replicas.all)

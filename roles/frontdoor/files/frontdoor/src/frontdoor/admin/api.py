@@ -35,7 +35,7 @@ from frontdoor.slot.state import SlotState
 _READS, _CHANGES = (b"GET", b"HEAD"), (b"POST",)
 _METHODS = {ADMIN_MODELS: _READS, ADMIN_MEMORY: _READS, ADMIN_RELOAD: _CHANGES}
 _ACTION = re.compile(re.escape(ADMIN_MODELS) + r"/([^/]+)/(load|unload)")
-# what an action would bring about, and need not
+# the states that an action would lead to, in which it has nothing to do
 _SETTLED = {"load": ("loaded", "loading"), "unload": ("unloaded", "failed", "unloading")}
 # of slots that have a profile, whose row tells of it, and which of them an unload is about
 _RANKS = (models.LOADED, models.UNLOADING, models.LOADING, models.MODEL_FAILED, models.UNLOADED)
@@ -343,7 +343,7 @@ class Admin:
         known = {
             LOCKED: (409, "model_loading"),
             STOPPING: (503, "stopping"),
-            # what was asked for was true when it was asked, and is not any more
+            # the request was right when it came, and is not any more
             REFUSED: (404, "unknown_model") if verb == "load" else (409, "model_not_loaded"),
         }
         status, word = known.get(code, (500, f"model_{verb}_failed"))

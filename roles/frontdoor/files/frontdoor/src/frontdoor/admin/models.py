@@ -20,7 +20,7 @@ LOADED, LOADING, UNLOADED, UNLOADING, MODEL_FAILED = "loaded", "loading", "unloa
 _MOVING = ("switching", "verifying")
 # statuses that a switch refuses where the slot's own file says nothing
 _REFUSED = ("rejected", "blocked")
-# how much of a value is told back
+# characters of a value that an answer repeats
 _MAX_TOLD = 100
 # the task of models that write text
 _WRITES = "generate"
@@ -364,7 +364,7 @@ _FIELDS = {
     "llama_server_spec_draft_n_max": _Field(int, 1, 6),
     "llama_server_spec_draft_p_min": _Field(float, 0, 1),
 }
-# what is not of the model, but says in which slot of the host
+# the field that is not of the model, but names the slot
 SLOT = "slot"
 _WHERE = {SLOT: _TEXT}
 

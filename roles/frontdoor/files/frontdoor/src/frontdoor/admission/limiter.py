@@ -240,7 +240,7 @@ class Limiter:
         self._served.pop(key, None)
         self._served[key] = self._serial
         if len(self._served) > _KEYS_REMEMBERED:
-            # who is forgotten was served before all of these, and is taken for it
+            # a forgotten key was served before all of these, and is taken for it
             del self._served[next(iter(self._served))]
 
     def _forget(self, waiter: Waiter) -> tuple[str, int, int]:

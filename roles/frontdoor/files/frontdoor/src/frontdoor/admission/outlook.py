@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
-# What official clients honour of a Retry-After: openai-node up to 60 s (7.5.0, `retryRequest` in src/client.ts), and
-# openai-python up to 120 s, beyond which it gives up at once (2.52.0 and later, `MAX_RETRY_AFTER_DELAY`; 60 s before).
-# Where the wait is longer, a client that comes back in time and is told again stays.
+# The longest Retry-After that official clients honour: openai-node up to 60 s (7.5.0, `retryRequest` in src/client.ts),
+# and openai-python up to 120 s, beyond which it gives up at once (2.52.0 and later, `MAX_RETRY_AFTER_DELAY`; 60 s
+# before). Where the wait is longer, a client that comes back in time and is told again stays.
 MAX_RETRY_AFTER_S = 60
 # by how much of a wait those who wait are spread
 _SPREAD = 0.25
@@ -105,7 +105,7 @@ class Outlook:
             ages = running()
             self._turns, self._seen = turns_s(ages, limit, self._lasted), now
             self._typical_s = fmean(self._lasted) if self._lasted else max([_GUESS_S, *(age for age, _places in ages)])
-            # those whose time has come are expected no more
+            # clients whose time has come are expected no more
             self._told = {one: told for one, told in self._told.items() if told[0] > now}
             self._ahead = sum(permits for _at, permits in self._told.values())
         at, _permits = self._told.get(who, (now, 0))

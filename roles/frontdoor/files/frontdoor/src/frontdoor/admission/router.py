@@ -12,10 +12,10 @@ from frontdoor.admission.limiter import ANY
 # sessions that are remembered, and blocks of prompts: those of a few hundred long conversations
 _SESSIONS = 8192
 _BLOCKS = 32768
-# How many requests more than half again as many as elsewhere a replica may have for what it knows. To compute 100 kB of
+# Requests that a replica may have, beyond half again as many as elsewhere, for what it knows. To compute 100 kB of
 # an agent's prompt anew takes longer than to share a card with a few others.
 _MORE = 4
-# how many more conversations one may be given for what many have in common, and how many are made up for
+# conversations that one may be ahead by for what many have in common, and how many are made up for
 _AHEAD = 2
 
 
@@ -106,8 +106,8 @@ class Router:
             fewest = min(load for replica, load in enumerate(loads) if room >> replica & 1)
             idle = sum(1 << replica for replica, load in enumerate(loads) if room >> replica & 1 and load == fewest)
             chosen = self._begin(wish, idle, loads) if wish.blocks else self._least(idle, loads)
-        # What others have in common is noted last, so that it is forgotten last. A conversation goes on where it was
-        # last; a session that is elsewhere only because there was no room comes back.
+        # The blocks that conversations share are noted last, so that they are forgotten last. A conversation goes on
+        # where it was last; a session that is elsewhere only because there was no room comes back.
         for number in range(len(wish.blocks) - 1, -1, -1):
             block = wish.blocks[number]
             known = self._blocks.find(block) if number < wish.own else 0

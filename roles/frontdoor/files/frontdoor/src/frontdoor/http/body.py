@@ -16,7 +16,7 @@ from frontdoor.policy.routes import Kind
 
 # requests that are not for the engine have no use for a larger one
 _OWN_LIMIT = 64 * 1024
-# what size lines, their extensions and trailers may add to a body: so much, and so many times its size
+# limits of what size lines, their extensions and trailers add to a body: bytes, and a multiple of its size
 _OVERHEAD_BYTES = 64 * 1024
 _OVERHEAD_TIMES = 16
 

@@ -41,7 +41,7 @@ _TURN_BITS = 20
 _LINGER_S = 5.0
 _LINGER_BYTES = 256 * 1024 * 1024
 
-# What a connection expects next: plain numbers, they are compared several times for each request.
+# The next thing that a connection expects: plain numbers, they are compared several times for each request.
 HEAD, BODY, ANSWER, DISCARD, CLOSED = range(5)
 
 
@@ -122,9 +122,7 @@ class ClientConnection(asyncio.Protocol):
     """
 
     def __init__(self, server: Server, source: str = "") -> None:
-        """Take the server and, where a trusted proxy has said it before the first byte, the client's address as
-        `source`.
-        """
+        """Take the server; `source` is the client's address, where a trusted proxy said it before the first byte."""
         self.server = server
         self._source = source
         self._time = server.loop.time
@@ -450,7 +448,7 @@ class ClientConnection(asyncio.Protocol):
                 self._linger()
             else:
                 self._stage = CLOSED
-                # what is not sent yet is sent first, to a client that takes it
+                # unsent bytes are sent first, to a client that takes them
                 self.deadline = self._write_deadline()
                 self.transport.close()
             return

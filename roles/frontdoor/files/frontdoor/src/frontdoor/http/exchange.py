@@ -33,9 +33,9 @@ from frontdoor.policy.routes import STREAMING_PATHS
 from frontdoor.slot.replicas import Replica
 
 _MAX_RESPONSE_HEAD = 64 * 1024
-# How soon after a request was sent on a kept connection its end can be taken for that of an idle connection.
+# Seconds after a request on a kept connection in which its end can be taken for that of an idle connection.
 _STALE_S = 0.5
-# what may be asked twice (RFC 9110 9.2.2)
+# methods that may be repeated (RFC 9110 9.2.2)
 _IDEMPOTENT = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"))
 # methods whose requests say the length of their body even if it is 0
 _WITH_BODY = (b"POST", b"PUT", b"PATCH")
@@ -261,7 +261,7 @@ class Exchange:
         self._heard(response)
         http11, self._last_activity = head.http11, self._last_activity + self._first_byte_s
         if self._size >= _SMALL and self._body_unread(response):
-            # what it leaves unread would stand before the next request on that connection
+            # bytes that it leaves unread would stand before the next request on that connection
             response = response._replace(keep_alive=False)
         opened = client.opened
         if opened and response.status == 200 and not response.event_stream:

@@ -15,7 +15,7 @@ from frontdoor.policy.form import boundary_of
 from frontdoor.policy.routes import Kind, Route, canonical_path, classify, quote_path
 
 END = b"\r\n\r\n"
-# What event streams say to proxies in front: nginx would collect some kilobytes of events before it sends any.
+# The header line of event streams for proxies in front: nginx would collect kilobytes of events before it sends any.
 _UNBUFFERED = b"X-Accel-Buffering: no\r\n"
 #: header lines of one that begins before the engine's does
 EVENT_STREAM = b"Content-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-store\r\n" + _UNBUFFERED
@@ -37,12 +37,12 @@ _TRACE = re.compile(rb"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]
 _FORWARDED = frozenset(b"forwarded via x-forwarded-for x-real-ip".split())
 _SECRET = frozenset(b"authorization x-api-key".split())
 _SINGLE = _SECRET | frozenset(b"host content-length transfer-encoding content-type".split())
-# What a Host field or the authority of a target may be (RFC 9110 7.2), without commas, which two readers could split.
 _REQUEST_OWN_AND_SECRET = _REQUEST_OWN | _SECRET
 _NO_TOKENS = frozenset((b"",))
 _PLAIN = frozenset((b"", b"identity"))
 # Longer targets are unlikely to repeat, and would take memory.
 _SHORT = 256
+# The form of a Host field or of a target's authority (RFC 9110 7.2), without commas, which two readers could split.
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+(?:%25[A-Za-z0-9._~-]+)?\])(?::[0-9]{0,5})?")
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*)")
 

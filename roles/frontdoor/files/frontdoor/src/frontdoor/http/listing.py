@@ -22,7 +22,7 @@ from frontdoor.slot.state import SlotState
 _KEY = "b70"
 _TIMEOUT_S = 10.0
 _MAX_BYTES = 4 * 1024 * 1024
-# what a client says about a form of the answer that it will not get: it is read, changed, and given whole
+# headers about a form of the answer that the client will not get: it is read, changed, and given whole
 _NOT_SENT = re.compile(rb"(?im)^(?:accept-encoding|content-[a-z]+|if-[a-z-]+|range):.*\n")
 #: what the engine says about bytes that the client does not get
 ABOUT_BYTES = re.compile(rb"(?im)^(?:content-length|etag|last-modified|[a-z-]*digest|content-md5|accept-ranges):.*\n")
@@ -125,7 +125,7 @@ def _complete(data: list[Any], state: SlotState) -> dict[str, dict[str, Any]]:
     """Add what the slot knows, and the aliases; return the models by name, of those of one name the first one."""
     about, models = _about(state), dict[str, dict[str, Any]]()
     if (state.profile or {}).get("remote"):
-        # what else there is elsewhere is not served here
+        # other models of an engine elsewhere are not served here
         data[:] = [one for one in data if isinstance(one, dict) and one.get("id") == about["served_model_name"]]
     for model in data:
         if isinstance(model, dict):

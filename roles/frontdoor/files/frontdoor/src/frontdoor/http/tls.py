@@ -31,7 +31,7 @@ def load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
     except ssl.SSLError as exc:
         if exc.reason == "KEY_VALUES_MISMATCH":
             raise TlsError(f"tls: {where}: this key does not belong to the certificate {certificate}") from exc
-        # which of both cannot be read is not told by the words of OpenSSL
+        # the words of OpenSSL do not tell which of both cannot be read
         culprit = f"{where}: this key (PEM, without a password)"
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(certificate)

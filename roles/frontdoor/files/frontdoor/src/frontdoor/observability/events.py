@@ -15,7 +15,7 @@ import orjson
 _OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
 # lines that are written without waiting for the next flush
 _BATCH = 128
-# what waits for a reader that does not keep up
+# bytes that wait for a reader that does not keep up
 _MAX_WAITING_BYTES = 1024 * 1024
 
 

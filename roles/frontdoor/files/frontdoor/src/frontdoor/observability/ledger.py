@@ -22,10 +22,10 @@ _BATCH = 32
 # refusals at the door that are logged one by one between two sweeps; the others are counted
 _REFUSALS_LOGGED = 20
 
-# what was not understood is for no path
+# a request that was not understood is of no path
 _NOWHERE = Route(Kind.UNKNOWN, "")
 
-# how the engine's report of tokens begins
+# the beginning of the engine's report of tokens
 _REPORT = b'"usage":'
 #: bytes of an answer's end in which a report may stand; further back is text of the model, which is never one
 KEPT = 4096
@@ -140,10 +140,10 @@ class Ledger:
         gated = [entry for entry in entries if entry.gated]
         if self._events.requests:
             for entry in entries:
-                # what is asked for every few seconds by whoever watches says nothing
+                # requests that a monitor repeats every few seconds say nothing
                 if not entry.route.always:
                     self._log(entry, offset)
-        # who was refused held none
+        # a refused request held none
         for slot in {entry.slot for entry in gated}:
             own = [entry for entry in gated if entry.slot == slot]
             self.activities[slot].requests(own, offset)
@@ -166,7 +166,7 @@ class Ledger:
         if entry.replica >= 0 and not entry.slot:
             metrics.replicas[entry.replica].outcomes[outcome] += 1
         if outcome in ENGINE_FAULTS and entry.code is None:
-            # those before an answer was begun were told to the client, and counted then
+            # failures before the answer began were told to the client, and counted then
             metrics.engine_errors[f"http_{entry.status}" if outcome == ENGINE_5XX else outcome] += 1
         if not entry.gated:
             return

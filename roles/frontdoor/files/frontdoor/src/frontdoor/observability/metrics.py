@@ -23,7 +23,7 @@ SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
 FIRST = (*SHORT, 30.0, 60.0, 120.0)
 LONG = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 
-# How a request ends.
+# The outcomes of a request.
 OK = "ok"
 ENGINE_5XX = "engine_5xx"
 REFUSED = "refused"
@@ -36,7 +36,7 @@ INTERRUPTED = "interrupted"
 ENGINE_FAULTS = (ENGINE_5XX, UPSTREAM_ERROR, UPSTREAM_CUT, UPSTREAM_TIMEOUT)
 OUTCOMES = (OK, REFUSED, CLIENT_CLOSED, CLIENT_STALLED, INTERRUPTED, *ENGINE_FAULTS)
 
-# What a stream shows that no sound engine sends.
+# The signs in a stream that no sound engine sends.
 REPETITION = "repetition"
 UNPRINTABLE = "unprintable"
 NOT_A_NUMBER = "nan_logprob"
@@ -294,7 +294,7 @@ _COUNTED = {
 # the label of each counter's own, where it is not a code
 _LABELS = {"outcomes": "outcome", "tokens": "kind", "signs": "sign"}
 _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
-# what follows the name, labels, and the value
+# suffix of the name, labels, and the value
 Sample = tuple[str, Labels, float]
 
 
@@ -318,7 +318,7 @@ def _watched(slots: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Sample]]:
         for card in told["cards"]:
             labels = {"slot": slot, "pci": card["pci"]}
             found["card_faults_total"].append(("", labels, card["faults"]))
-            # what its driver does not tell has no sample
+            # values that its driver does not tell have no sample
             sizes = [(kind, card[kind]) for kind in ("used", "total") if card[kind] is not None]
             found["card_memory_bytes"] += [("", {**labels, "kind": kind}, size) for kind, size in sizes]
             if card["ecc"] is not None:
@@ -346,7 +346,7 @@ def _samples(labels: Labels, attribute: str, data: Histogram | Counter[str] | in
 def _of_slots(slots: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, list[Sample]]]:
     """Yield names, texts and samples about each slot; a slot that was never switched has no last switch."""
     for name, (key, text) in SLOT_SHOWN.items():
-        # what the engines do not tell has no sample
+        # values that the engines do not tell have no sample
         yield name, text, [("", {"slot": slot}, float(row[key])) for slot, row in slots.items() if row[key] is not None]
     phases = [
         ("", {"slot": slot, "phase": one}, float(row["phase"] == one)) for slot, row in slots.items() for one in PHASES
@@ -396,7 +396,7 @@ def render(
     for name, value in now.items():
         add(name, _kind(name), SHOWN[name][1], [("", {}, value)])
     for name, (key, text) in REPLICA_SHOWN.items():
-        # what a replica does not tell has no sample
+        # values that a replica does not tell have no sample
         told = [("", {"replica": str(row["index"])}, row[key]) for row in replicas if row[key] is not None]
         add(name, "gauge", text, told)
     for name, text, told in _of_slots(slots):

@@ -121,7 +121,7 @@ class Sentinel:
         self._model = ""
         # shorter streams and complete answers that ended
         self._short = -1
-        # which engines these are, and when they were verified
+        # the engines, and when they were verified
         self._of: object = None
         # by replica, the newest last: whether an answer had a sign
         self._recent: dict[int, deque[bool]] = {}

@@ -32,7 +32,7 @@ from frontdoor.slot.records import Records, newest, status_here
 from frontdoor.slot.replicas import Replica
 from frontdoor.slot.state import PROFILE_TEXTS, VERIFIED, epoch, utc_now
 
-# What was installed, as the unit names it: tells whether a process is older than its files.
+# The installed build, as the unit names it: tells whether a process is older than its files.
 BUILD = os.environ.get("B70_FRONTDOOR_BUILD", "")
 # whether the modules that every request passes are compiled
 COMPILED = not hasattr(render, "__code__")
@@ -42,7 +42,7 @@ _PREFLIGHT = (
     b"Access-Control-Max-Age: 600\r\n"
 )
 
-# what a load balancer may be told instead of 503: HAProxy lets running requests end where a check is answered with 404
+# statuses that a load balancer may want instead of 503: HAProxy lets requests end where a check is answered with 404
 _UNREADY = {"404": 404}
 
 
@@ -171,7 +171,7 @@ class LocalAnswers:
         """Return the body of /status: `model_slot` and `frontdoor` as clients know them, and the slot's phase."""
         config, metrics, first = self.config, self.server.ledger.metrics, self.server.targets[0]
         replicas, limiter, state = first.replicas, first.permits.limiter, first.slot.state
-        # what is shown counts what has ended by now
+        # the page counts requests that have ended by now
         self.server.ledger.settle()
         is_ready, why_not, retry_after_s = self._ready(first)
         return {

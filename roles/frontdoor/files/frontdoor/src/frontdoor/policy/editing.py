@@ -30,7 +30,7 @@ from frontdoor.policy.routes import (
 
 _SAMPLED = (CHAT, COMPLETIONS, RESPONSES, MESSAGES, BATCH, COMPLETION)
 _INLINE = "send a data: URL, or have the host named in the profile's engine.allowed_media_domains"
-# how much of a name is told back
+# characters of a name that an answer repeats
 _MAX_TOLD = 100
 
 # with it a stream ends with a report of tokens
@@ -67,7 +67,7 @@ class PathRules:
         self._remote, self._asks = served.remote, rules.remote == "ask"
         edits = self._token_fields or self._sampling or self._checks_model or self._remote
         self._forces = self._looks or bool(edits)
-        # what cannot be read must not pass then, nor may it name another model of an engine elsewhere
+        # an unreadable body must not pass then, nor may one name another model of an engine elsewhere
         rejects = served.remote or (self._checks_model and rules.model_policy == "reject")
         self._strict = bool(self._token_fields and self._cap) or rejects
         self._edits = bool(edits or self._kwargs)
@@ -143,7 +143,7 @@ class PathRules:
             if content.get(name) is None:
                 changes[name] = value
         if self._kwargs:
-            # what the client sets wins, key by key
+            # the client's values win, key by key
             given = content.get(KWARGS)
             if given is None:
                 changes[KWARGS] = self._kwargs

@@ -23,11 +23,11 @@ _PIECE = 64 * 1024
 _LONG = 512
 _KEPT = 128
 _RUN = re.compile(rb'[^"]{%d,}' % (_LONG + 1))
-# What takes 10 to 20 ms to be read: more texts than any prompt, more tokens than any context.
+# Limits that take 10 to 20 ms to read: more texts than any prompt, more tokens than any context.
 _MAX_BYTES = 4 * 1024 * 1024
 _MAX_MEMBERS = 50_000
 _MAX_VALUES = 500_000
-# What stands for a middle. No client knows it, and a body that has it too often all the same is refused.
+# The mark in place of a middle. No client knows it, and a body that has it too often all the same is refused.
 _MARK = f"<cut {os.urandom(12).hex()} ".encode()
 #: the same in texts that were parsed
 MARK = _MARK.decode()
@@ -53,7 +53,7 @@ class Outline:
         # where the middle begins that is being passed over, and whether an escape is begun at the end of what came
         self._begun = -1
         self._escaped = False
-        # how much came, and the end of it as far as it is not in the outline: the beginning of a text
+        # bytes that came, and the last of them that are not in the outline: the beginning of a text
         self._size = 0
         self._rest = b""
         self._members = self._values = 0
@@ -153,7 +153,7 @@ class Outline:
             middle = self._middle(int(number), body, left)
             cut = len(middle) < ended - begun
             if b"\\" in middle:
-                # what is no escape, or half a surrogate pair, no engine takes
+                # no engine takes a wrong escape, or half a surrogate pair
                 with contextlib.suppress(ValueError, orjson.JSONEncodeError):
                     middle = orjson.dumps(_decoded(middle))[1:-1]
             parts.append(middle)

@@ -27,7 +27,7 @@ _MOST_BYTES = _BLOCK * _MOST_BLOCKS
 _MOST_PARTS = 2048
 # a mark for the cache of another API, which moves with the end of the conversation
 _CACHE_MARK = "cache_control"
-# what Claude Code tells its own API at the start of the system prompt
+# the line for its own API with which Claude Code begins the system prompt
 _BILLING = "x-anthropic-billing-header:"
 _ASKING = ("system", "developer", "user")
 

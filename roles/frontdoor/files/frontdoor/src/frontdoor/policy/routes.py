@@ -94,15 +94,15 @@ GATED_PATHS = (*GENERATION_PATHS, *_WORK_PATHS, *FORM_PATHS)
 # Everything else the engine may be asked; its development and administration endpoints are not among them.
 ENGINE_PATHS = (MODELS, *JSON_PATHS, *FORM_PATHS, "/version")
 ENGINE_PATTERNS = re.compile(r"/v1/models/[^/]+(?:/[^/]+)?|/v1/responses/[^/]+(?:/cancel)?")
-# What is looked at before an engine elsewhere is asked. All else would reach whatever the key of this host opens there:
-# answers and completions that are kept, other models by the fields of a form.
+# Paths that an engine elsewhere may be asked, after a check. All else would reach whatever the key of this host opens
+# there: answers and completions that are kept, other models by the fields of a form.
 REMOTE_PATHS = frozenset((*GENERATION_PATHS, *JSON_PATHS))
 # the page, its script and its style
 CHAT_PAGE_PATHS = ("/chat", "/chat/app.js", "/chat/app.css")
 LOCAL_PATHS = ("/", "/status", "/frontdoor/activity", "/health", "/ready", "/metrics", *CHAT_PAGE_PATHS)
 # The engine's own metrics under a path of ours; its /metrics is not to be had otherwise.
 ENGINE_METRICS = "/engine/metrics"
-# what llama.cpp is set to; asked with POST it would be set otherwise
+# settings of llama.cpp, which a POST would change
 _PROPS = "/props"
 
 _UNRESERVED = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/-]*")
@@ -148,7 +148,7 @@ def style_of(head: bytes) -> Style:
 def _engine(path: str, label: str = "") -> Route:
     """Return the route of a path that the engine answers."""
     style = _style(path)
-    # what an engine says to another method has not the shape that these clients read
+    # an engine's answer to another method has not the shape that these clients read
     methods = (b"POST",) if style is Style.ANTHROPIC else ()
     lists = path == MODELS or path.startswith(MODELS + "/")
     return Route(

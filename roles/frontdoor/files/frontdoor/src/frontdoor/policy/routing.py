@@ -21,7 +21,7 @@ from frontdoor.policy.routes import GENERATE, PARAMETERS, TOKEN_FIELDS
 #: what names a session where the profile does not say, in this order
 HEADERS = (
     *("x-session-id", "x-conversation-id", "x-agent-id"),
-    # those of Claude Code, Open WebUI, opencode and others, LiteLLM, and Codex
+    # the headers of Claude Code, Open WebUI, opencode and others, LiteLLM, and Codex
     *("x-claude-code-session-id", "x-openwebui-chat-id", "x-session-affinity", "x-opencode-session"),
     *("x-litellm-session-id", "thread-id", "session-id"),
 )
@@ -37,7 +37,7 @@ _ESTIMATE = re.compile(rb"(?im)^x-estimated-prompt-tokens:[ \t]*([0-9]{1,12})[ \
 _CHARACTERS = 8
 # how much is read for an estimate; what is longer the engine judges
 _MOST_BYTES = 2 * 1024 * 1024
-# how much of a name tells sessions apart
+# characters of a name that tell sessions apart
 _MAX_NAME = 4096
 # with it the engine shortens a prompt that does not fit
 _SHORTENED = "truncate_prompt_tokens"

@@ -181,7 +181,7 @@ class Vitals(_Asker):
 
     def _answered(self, _asked: float, got: Fetched) -> None:
         before = self._before
-        # what it was before it fell silent, or began to count anew, is not what it is
+        # the rate from before a silence, or a new count, does not hold any more
         pace, self.tokens_per_s, self.cache_used = self.tokens_per_s, None, None
         if got.status != 200:
             return

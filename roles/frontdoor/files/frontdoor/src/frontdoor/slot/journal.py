@@ -11,7 +11,7 @@ import orjson
 from frontdoor.slot.regular import Watched
 
 KEPT = 10
-# what is read of a journal that has grown: more than ten switches take
+# bytes read of a journal that has grown: more than ten switches take
 _TAIL_BYTES = 512 * 1024
 _REASON_CHARS = 400
 _END = ("outcome", "served", "seconds", "failed_phase", "reason")

@@ -96,7 +96,7 @@ class SlotState:
 
 
 _NAMES = [field.name for field in dataclasses.fields(SlotState)]
-# what is read of the file, by what its schema allows; the writer always writes all of it
+# keys that are read of the file, as its schema allows them; the writer always writes all of them
 _MEMBERS: dict[Any, tuple[str, ...]] = {
     dict | None: (
         *("limits", "request", "switch", "profile", "engine"),
