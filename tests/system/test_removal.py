@@ -113,7 +113,8 @@ def story(served: tuple[Host, Frontdoor, Look]) -> Story:
     for path in STRANGERS:
         host.check_output(f"mkdir -p $(dirname {path}) && echo mine > {path}")
     for (source, pins), package in ((DRIVER, "python3"), (COMPILER, "intel-oneapi-*")):
-        host.check_output(f"echo '# ours' > {source}; printf 'Package: {package}\\nPin: version 1\\nPin-Priority: 1\\n' > {pins}")
+        text = f"Package: {package}\\nPin: version 1\\nPin-Priority: 1\\n"
+        host.check_output(f"echo '# ours' > {source}; printf '{text}' > {pins}")
     host.check_output(f"mkdir -p {EVIDENCE} && echo kept > {EVIDENCE}/kept.json")
     host.check_output("systemd-run --unit=b70-soak-main.service --description='Soak of slot main' sleep infinity")
     refused = play(SITE, *ABSENT)
