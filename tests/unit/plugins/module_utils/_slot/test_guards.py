@@ -111,7 +111,7 @@ def guard_no_unit(fake_host):
 
 def guard_unknown(fake_host):
     del fake_host.texts[LAYOUT.profile_json("b")]
-    return "closest"
+    return "`b70ctl list` shows those that are"
 
 
 def guard_broken_profile(fake_host):

@@ -117,7 +117,7 @@ def test_the_host_says_what_is_production_on_it(serving: FakeHost):
     assert statuses(serving) == {"a": "candidate", "b": "candidate"}
     put(serving, gate(1), gate(2, profile="b", fingerprint="sha256:other"))
     assert statuses(serving) == {"a": "production", "b": "candidate"}
-    assert "*  a        production" in b70ctl(serving, "list")[1]
+    assert "*  a        0      production" in b70ctl(serving, "list")[1]
     line = f"production gate: passed at {DAY.format(1)}, 14 of 14 items passed"
     assert line in b70ctl(serving, "status")[1].splitlines()
     info = api.info(serving.effects(), LAYOUT)
