@@ -16,6 +16,7 @@ from frontdoor.admission.connections import ConnectionLimiter
 from frontdoor.admission.memory import MemoryBudget
 from frontdoor.admission.router import Wish
 from frontdoor.config import Config
+from frontdoor.demand import Demand
 from frontdoor.errors import Refusal
 from frontdoor.follower import Follower
 from frontdoor.http.client import ClientConnection, Server, Work, maker_of_ids
@@ -41,7 +42,7 @@ from frontdoor.slot.liveness import Liveness
 from frontdoor.slot.maintenance import Lease, Maintenance
 from frontdoor.slot.quarantine import Quarantine
 from frontdoor.slot.records import Records
-from frontdoor.slot.state import SlotState
+from frontdoor.slot.state import SlotState, epoch
 
 _SWEEP_S = 0.25
 # when this process was not let run for so long, what came meanwhile is read before anybody is told to be late
@@ -132,10 +133,21 @@ class App:
             reload=self.reload,
             poll_state=self.poll_state,
         )
+        self._demand: Demand | None = None
         self._swept = loop.time()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         for one in self.followers:
             self._state_applied(one)
+        if any(slot.on_demand for slot in slots):
+            self._demand = Demand(
+                config.demand,
+                slots,
+                config.admission.max_queued,
+                server=self.server,
+                admin=self._admin,
+                keys=self.keys,
+                taken=self._taken,
+            )
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -168,6 +180,8 @@ class App:
         for one in self.followers:
             one.drain(dismiss=keep is None)
         self._admin.drain()
+        if self._demand is not None:
+            self._demand.drain()
         for connection in list(self.connections):
             if connection.idle and keep is not None and connection.unknown:
                 connection.hand_over(keep)
@@ -196,6 +210,8 @@ class App:
                 connection.expired()
             for exchange in list(self.running):
                 exchange.expire(now)
+            if self._demand is not None:
+                self._demand.sweep(now)
         for one in self.followers:
             one.replicas.sweep()
         self.refresh_keys()
@@ -217,6 +233,10 @@ class App:
     def _lasted(self, slot: int, seconds: Iterable[float]) -> None:
         """Record how long generations of a slot held their permits."""
         self.followers[slot].permits.outlook.lasted(seconds)
+
+    def _taken(self) -> bool:
+        """Whether somebody decides what is served: a person who took the host out of its fleet, or a play."""
+        return bool(self.local.maintenance.since()) or epoch(self.local.lease.until()) > time.time()
 
     @property
     def keys_error(self) -> str:
@@ -246,6 +266,8 @@ class App:
         self.server.limits = self.memory.limits = limits
         self.server.cors = Origins(config.cors.allow_origins)
         self.server.queue_keepalive_s = config.admission.queue_keepalive_s
+        if self._demand is not None:
+            self._demand.settings = config.demand
         self.connection_limiter.configure(limits, networks(listen.allowed_networks), networks(listen.trusted_proxies))
         self.reload()
 
@@ -253,6 +275,8 @@ class App:
         """Apply each state file that changed."""
         for one in self.followers:
             one.poll()
+        if self._demand is not None:
+            self._demand.look()
 
     def _applied(self, follower: Follower, before: SlotState) -> None:
         """Pass a slot's new state on to all other parts."""
@@ -317,7 +341,11 @@ class App:
             return refusal
         if head.route.kind is Kind.UNKNOWN:
             return errors.unknown_path(head.route.path)
-        if head.route.kind is not Kind.ENGINE or any(one.slot.closed is None for one in self.followers):
+        if (
+            head.route.kind is not Kind.ENGINE
+            or self._demand is not None
+            or any(one.slot.closed is None for one in self.followers)
+        ):
             return None
         return self.first.slot.closed
 
@@ -328,7 +356,10 @@ class App:
             client.refuse(found, head)
         elif head.gated:
             follower = self._of_model(head, document) if self._several else self.first
-            work = self._over_limit(client) or self._admit(follower, client, head, document)
+            work: Work | Refusal | None = self._over_limit(client)
+            if work is None and self._demand is not None:
+                work = self._demand.claim(client, head, document)
+            work = work or self._admit(follower, client, head, document)
             if not isinstance(work, Refusal):
                 return work
             client.turn_away(work, head)
@@ -341,10 +372,10 @@ class App:
         ):
             self.local.answer(client, head)
         else:
-            work = self._pass_on(client, head, document)
-            if not isinstance(work, Refusal):
-                return work
-            client.refuse(work, head)
+            passed = self._pass_on(client, head, document)
+            if not isinstance(passed, Refusal):
+                return passed
+            client.refuse(passed, head)
         return None
 
     def _over_limit(self, client: ClientConnection) -> Refusal | None:
@@ -409,6 +440,15 @@ class App:
         elif self._several and head.route.lists_models:
             follower = next((one for one in self.followers if one.slot.closed is None), self.first)
         slot, replicas, target = follower.slot, follower.replicas, follower.target
+        reads = head.method in (b"GET", b"HEAD")
+        if (
+            self._demand is not None
+            and slot.closed is not None
+            and not slot.draining
+            and head.route.lists_models
+            and reads
+        ):
+            return self._demand.listing(client, head)
         if slot.closed is not None and (slot.draining or not head.route.always):
             return slot.closed
         limit = self.config.admission.max_passthrough
@@ -416,7 +456,7 @@ class App:
             return Refusal(503, "too_many_requests", f"{limit} requests are already under way", 1)
         if head.route.always and names_all_replicas(head.line):
             return Job(client, head, self._engine_metrics.answer, METRICS)
-        if head.route.lists_models and head.method in (b"GET", b"HEAD"):
+        if head.route.lists_models and reads:
             return Listing(client, target, head)
         if slot.remote and not head.route.always and head.method != b"OPTIONS":
             if head.route.path not in REMOTE_PATHS:

@@ -62,7 +62,8 @@ class Slot(NamedTuple):
     profiles, `quarantine_file` where the slot puts the host into quarantine, `maintenance_file` where a person takes
     it out of its fleet, `lease_file` where a play says that it works on the host; empty means that none are known. Of
     these, those of the first slot count. `profiles_dir` has the resolved profiles, as a load takes them, and
-    `estimates_file` what they hold of their cards.
+    `estimates_file` what they hold of their cards. `on_demand` are the profiles that requests may have loaded into it,
+    in the order in which a name that several have is looked for; `*` is all of them.
     """
 
     name: str = "main"
@@ -76,6 +77,7 @@ class Slot(NamedTuple):
     quarantine_file: str = ""
     maintenance_file: str = ""
     lease_file: str = ""
+    on_demand: tuple[str, ...] = ()
 
 
 class Backend(NamedTuple):
@@ -200,6 +202,17 @@ class Admin(NamedTuple):
     timeout_s: LongLimit = 10800.0
 
 
+class Demand(NamedTuple):
+    """How models are loaded that requests name, in slots with profiles `on_demand`."""
+
+    #: a model is served for so long before another one is loaded; for so long it takes requests while others wait
+    min_serve_s: Duration = 120.0
+    #: how long a request for a stream may wait for its model
+    wait_s: LongLimit = 1800.0
+    #: the same of others, which hear nothing meanwhile: where it will take longer they are sent away at once
+    silent_wait_s: Duration = 300.0
+
+
 class Sentinels(NamedTuple):
     """The watch over answers for what no sound engine sends.
 
@@ -239,6 +252,7 @@ class Config(NamedTuple):
     pages: Pages = Pages()
     auth: Auth = Auth()
     admin: Admin = Admin()
+    demand: Demand = Demand()
     sentinels: Sentinels = Sentinels()
     tls: Tls = Tls()
     log: Log = Log()

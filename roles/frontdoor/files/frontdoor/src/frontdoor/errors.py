@@ -9,6 +9,7 @@ import functools
 import http
 import math
 import re
+from collections.abc import Iterable
 from email.utils import formatdate
 from typing import Any
 
@@ -187,6 +188,38 @@ def queue_full(queued: int, retry_after_s: int) -> Refusal:
     """Return the refusal when too many requests wait already."""
     message = f"{queued} generations are already waiting for a slot"
     return Refusal(503, "queue_full", message, retry_after_s)
+
+
+def not_served_here(name: str, served: Iterable[str]) -> Refusal:
+    """A model that this client may not have loaded."""
+    names = list(served)
+    words = f"the model {name!r} is not served here; served: {', '.join(names)}"
+    return Refusal(404, "model_not_found", words, details={"param": "model", "models": names})
+
+
+def loading(profile: str, eta_s: float) -> Refusal:
+    """The wait for a model would be, or was, longer than the client may wait."""
+    seconds = max(1, math.ceil(eta_s))
+    words = (
+        f"{profile} is not served yet, and will be in about {seconds} s; ask again then, or for a stream, which waits"
+    )
+    return Refusal(503, "loading", words, seconds, {"model": profile})
+
+
+def load_failed(profile: str, reason: str, retry_after_s: int | None = None) -> Refusal:
+    """A profile could not be loaded; the reason is one for everybody."""
+    words = f"{profile} could not be loaded: {reason}"
+    if retry_after_s is None:
+        words += "; requests do not load it again before it was changed, or somebody has switched to it"
+    return Refusal(503, "load_failed", words, retry_after_s, {"model": profile})
+
+
+LEAVING = Refusal(
+    503,
+    "switching",
+    "the model slot waits for its running answers, and then loads a model that was asked for before",
+    30,
+)
 
 
 _MOVING = ("switching", "verifying")

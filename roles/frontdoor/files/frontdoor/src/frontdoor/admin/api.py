@@ -72,7 +72,7 @@ async def question(path: str, line: bytes, limit_s: float) -> dict[str, Any]:
     return {"exit": FAILED, "message": message}
 
 
-class _Place:
+class Place:
     """A slot, as the administration sees it."""
 
     def __init__(self, target: Target, profiles: models.Profiles) -> None:
@@ -136,8 +136,13 @@ class Admin:
         """Read the keys; raise ConfigError."""
         #: those that may change what is served
         self.keys = Keys(self.settings.keys_file) if self.settings.keys_file else None
-        self._places = [
-            _Place(target, models.Profiles(slot.profiles_dir if self.keys is not None else "", slot.estimates_file))
+        self.places = [
+            Place(
+                target,
+                models.Profiles(
+                    slot.profiles_dir if self.keys is not None or slot.on_demand else "", slot.estimates_file
+                ),
+            )
             for target, slot in zip(self.server.targets, self.slots, strict=True)
         ]
         self._before = self._known()
@@ -145,19 +150,19 @@ class Admin:
     def _known(self) -> models.Known:
         """Return the profiles by name, each as the slots have it."""
         found: dict[str, dict[str, Any]] = {}
-        for place in self._places:
+        for place in self.places:
             for name, profile in place.known.items():
                 found.setdefault(name, {})[place.name] = profile
         return found
 
     def state_applied(self, slot: int) -> None:
         """Forget that the load of a profile failed, once it is served."""
-        place = self._places[slot]
+        place = self.places[slot]
         place.failures.pop(place.served, None)
 
     def drain(self) -> None:
         """Wait for nothing any more, and tell who does; what the helper has begun goes on."""
-        for place in self._places:
+        for place in self.places:
             if place.job is not None:
                 place.job.cancel()
 
@@ -215,15 +220,15 @@ class Admin:
         return models.gpu_memory(answer.get("cards"), error, self._rows())
 
     def _look(self) -> None:
-        for place in self._places:
+        for place in self.places:
             place.look()
 
     def _reload(self, key: str) -> Answer:
         self.reload()
         self._look()
-        if faults := [fault for place in self._places for fault in place.profiles.faults]:
+        if faults := [fault for place in self.places for fault in place.profiles.faults]:
             return Refusal(400, "invalid_settings", f"{'; '.join(faults)}; what was known of them still counts")
-        for place in self._places:
+        for place in self.places:
             fingerprint = (place.state.profile or {}).get("fingerprint") or ""
             if (conflict := place.profiles.conflict(place.served, fingerprint)) is not None:
                 return conflict
@@ -246,12 +251,12 @@ class Admin:
         refusal = models.refused_overrides(name, wanted, profile, place.kinds, settled=settled)
         if refusal is None and not settled:
             obstacle = self._obstacle(place, verb, name, profile)
-            refusal = obstacle or await asyncio.shield(self._begin(place, verb, name, key))
+            refusal = obstacle or await asyncio.shield(self.begin(place, verb, name, key))
         return refusal or self._rows(name, place=place)[0]
 
-    def _place(self, verb: str, name: str, slot: str | None) -> _Place | Refusal:
+    def _place(self, verb: str, name: str, slot: str | None) -> Place | Refusal:
         """Return the slot in which a profile is to be loaded or unloaded, or why that is not certain."""
-        having = [place for place in self._places if name in place.known]
+        having = [place for place in self.places if name in place.known]
         if not having:
             return Refusal(404, "unknown_model", f"{name} is not a profile of this host", details={"model": name})
         if slot is not None:
@@ -263,7 +268,7 @@ class Admin:
                 return nearest
             # where none has the cards, the load says what is missing
             names = [place for place in having if place.suits(name)] or having
-            found = names if len(names) == 1 else [place for place in names if place is self._places[0]]
+            found = names if len(names) == 1 else [place for place in names if place is self.places[0]]
             words = f"{name} can be loaded into several slots; say in which one with `slot`"
         if found:
             return found[0]
@@ -272,7 +277,7 @@ class Admin:
             400, "invalid_load_request", f"{words}: {', '.join(told)}", details={"model": name, "slots": told}
         )
 
-    def _obstacle(self, place: _Place, verb: str, name: str, profile: dict[str, Any]) -> Refusal | None:
+    def _obstacle(self, place: Place, verb: str, name: str, profile: dict[str, Any]) -> Refusal | None:
         """Return why this cannot be done now, or not over HTTP; None if it can."""
         status = profile.get("status")
         for other, what in models.under_way(place.state, place.running).items():
@@ -280,31 +285,31 @@ class Admin:
             return Refusal(409, f"model_{what}", words, details={"model": other})
         if verb == "unload" or status not in place.refused:
             return None
-        command = "b70ctl" if place is self._places[0] else f"b70ctl-{place.name}"
+        command = "b70ctl" if place is self.places[0] else f"b70ctl-{place.name}"
         words = (
             f"{name} is {status}: {profile.get('status_reason') or 'no reason recorded'}; it is not loaded over HTTP. "
             f"To serve it nevertheless, on the host: {command} switch {name} --accept-status {status}"
         )
         return Refusal(400, "invalid_load_request", words, details={"model": name})
 
-    def _rows(self, *names: str, place: _Place | None = None) -> list[dict[str, Any]]:
+    def _rows(self, *names: str, place: Place | None = None) -> list[dict[str, Any]]:
         """Return the rows of these profiles, or of all; a profile that has gone meanwhile is no more than a name.
 
         A row is of `place`, or of the slot that serves the model, else of one that could.
         """
         self._look()
         slots = self.server.ledger.metrics.slots
-        traffic = {one.name: one.traffic(slots[one.name].refusals) for one in self._places}
+        traffic = {one.name: one.traffic(slots[one.name].refusals) for one in self.places}
         rows = []
-        for name in names or dict.fromkeys(name for one in self._places for name in one.known):
-            having = [one for one in self._places if name in one.known]
-            here = place or (_nearest(name, having) if having else self._places[0])
+        for name in names or dict.fromkeys(name for one in self.places for name in one.known):
+            having = [one for one in self.places if name in one.known]
+            here = place or (_nearest(name, having) if having else self.places[0])
             profile = here.known.get(name, {})
             status = str(profile.get("status") or "")
             found = {**profile, "status": status_here(status, self.records.of(here.state.slot, profile))}
             told = (here.runtime(name), here.failures.get(name), traffic[here.name], status not in here.refused)
             held = here.estimates.get(str(profile.get("fingerprint") or ""))
-            serving = [one.name for one in self._places if one.runtime(name) == models.LOADED]
+            serving = [one.name for one in self.places if one.runtime(name) == models.LOADED]
             rows.append(models.row(name, found, *told, held_mib=held, slot=here.name, slots=serving, kinds=here.kinds))
         return rows
 
@@ -313,14 +318,15 @@ class Admin:
         where = f"{os.path.basename(place.filename)}:{place.lineno}"
         self.events.emit("admin_error", path=path, error=f"{type(exc).__name__}: {exc}", where=where)
 
-    def _begin(self, place: _Place, verb: str, name: str, key: str) -> asyncio.Task[Refusal | None]:
+    def begin(self, place: Place, verb: str, name: str, key: str) -> asyncio.Task[Refusal | None]:
+        """Have the helper load or unload a profile, and return what waits for that; `key` is who asks."""
         place.failures.pop(name, None)
         place.running = {name: f"{verb}ing"}
         place.job = asyncio.ensure_future(self._run(place, verb, name, key))
         self.events.emit(f"admin_{verb}", model=name, key=key, slot=place.name)
         return place.job
 
-    async def _run(self, place: _Place, verb: str, name: str, key: str) -> Refusal | None:
+    async def _run(self, place: Place, verb: str, name: str, key: str) -> Refusal | None:
         """Ask the helper once, whoever waits for its end; return what a client is told unless all is well."""
         try:
             line = f"{verb} {name} {key} {place.name}\n".encode()
@@ -350,6 +356,6 @@ class Admin:
         return Refusal(status, word, message, 5 if code == STOPPING else None, {"model": name})
 
 
-def _nearest(name: str, places: Sequence[_Place]) -> _Place:
+def _nearest(name: str, places: Sequence[Place]) -> Place:
     """Return the slot nearest to a profile: it serves it, loads it, or tried; else one with the cards."""
     return min(places, key=lambda place: (_RANKS.index(place.runtime(name)), not place.suits(name)))

@@ -43,6 +43,7 @@ class Profiles:
         self._pending = os.path.join(os.path.dirname(path), "pending")
         self._slot_file = os.path.join(os.path.dirname(path), "slot.json")
         self._known: dict[str, dict[str, Any]] = {}
+        self._seen: list[int] = []
         #: what was wrong when they were last read
         self.faults: list[str] = []
         self.read()
@@ -66,6 +67,11 @@ class Profiles:
                 if name in known:
                     self._known[name] = known[name]
         return self._known
+
+    def changed(self) -> bool:
+        """Whether files were added, replaced or removed since the last call."""
+        before, self._seen = self._seen, [_written(place) for place in (self._path, self._pending, self._slot_file)]
+        return self._seen != before
 
     def conflict(self, served: str, fingerprint: str) -> Refusal | None:
         """Return the refusal when the running profile has changed; `served` is its name, empty while none runs."""
@@ -117,6 +123,13 @@ class Profiles:
         except (OSError, orjson.JSONDecodeError):
             return {}
         return settings if isinstance(settings, dict) else {}
+
+
+def _written(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
 
 
 Known = Mapping[str, Mapping[str, Any]]

@@ -103,6 +103,8 @@ class Server:
     keep_secrets: bool
     #: makes names for requests that have none
     make_id: Callable[[], bytes]
+    #: what a client may have loaded, as rows of the list of models
+    offers: Callable[[ClientConnection], list[dict[str, Any]]] = lambda _client: []
 
 
 def maker_of_ids() -> Callable[[], bytes]:

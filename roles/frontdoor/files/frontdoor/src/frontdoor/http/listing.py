@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from frontdoor.errors import Refusal
+from frontdoor.errors import not_served_here
 from frontdoor.http.client import ClientConnection, Target
 from frontdoor.http.exchange import Exchange
 from frontdoor.http.head import RequestHead, ResponseError, ResponseHead, response_head
@@ -92,16 +92,17 @@ class Listing(Exchange):
             for other in self._server.targets:
                 if other is not self._target and other.slot.closed is None:
                     _add(listed["data"], models, other.slot.state)
+            for offer in self._server.offers(self._client):
+                if offer["id"] not in models:
+                    models[offer["id"]] = offer
+                    listed["data"].append(offer)
             wanted = self._head.route.path.removeprefix(MODELS).lstrip("/")
             known = self._server.by_model.get(wanted)
             if wanted and wanted not in models and known is not None and known.slot.closed is not None:
                 self.refuse(known.slot.closed)
                 return
             if wanted and wanted not in models:
-                served = list(models)
-                words = f"the model {wanted!r} is not served here; served: {', '.join(served)}"
-                details = {"param": "model", "models": served}
-                self._fail(Refusal(404, "model_not_found", words, details=details), OK)
+                self._fail(not_served_here(wanted, models), OK)
                 return
             content = orjson.dumps(models[wanted] if wanted else listed)
         client, head = self._client, self._head
@@ -158,6 +159,7 @@ def _about(state: SlotState) -> dict[str, Any]:
         "profile": profile.get("name", ""),
         **{text: profile.get(text, "") for text in ("title", "status", "served_model_name", "fingerprint")},
         "modalities": profile.get("modalities") or [],
+        "state": "served",
         "verified": state.verified,
         "verified_at": state.verified_at,
         "limits": {

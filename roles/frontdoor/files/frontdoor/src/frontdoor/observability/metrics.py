@@ -36,6 +36,10 @@ INTERRUPTED = "interrupted"
 ENGINE_FAULTS = (ENGINE_5XX, UPSTREAM_ERROR, UPSTREAM_CUT, UPSTREAM_TIMEOUT)
 OUTCOMES = (OK, REFUSED, CLIENT_CLOSED, CLIENT_STALLED, INTERRUPTED, *ENGINE_FAULTS)
 
+# The ends of loads that requests asked for: a refused one was not begun.
+SERVED, FAILED = "served", "failed"
+LOADS = (SERVED, FAILED, REFUSED)
+
 # The signs in a stream that no sound engine sends.
 REPETITION = "repetition"
 UNPRINTABLE = "unprintable"
@@ -118,6 +122,9 @@ class SlotStats(Tokens):
         #: of event streams that went well
         self.first_token = Histogram(FIRST)
         self.queue_wait = Histogram(LONG)
+        #: loads that requests asked for, by how they ended, and how long requests waited for their model
+        self.loads = _zeros(LOADS)
+        self.load_wait = Histogram(LONG)
         self.gaps = Histogram(SHORT)
 
     def refused(self, code: str, status: int, number: int = 1) -> None:
@@ -268,6 +275,8 @@ _COUNTED = {
     "by_slot_refusals_total": ("refusals", "slot", "Generations turned away, by slot."),
     "by_slot_tokens_total": ("tokens", "slot", "Tokens by slot, where the engine reported usage."),
     "by_slot_queue_wait_seconds": ("queue_wait", "slot", "Wait for a permit of the slot, of those who waited."),
+    "by_slot_demanded_loads_total": ("loads", "slot", "Loads that requests asked for, by how they ended."),
+    "by_slot_load_wait_seconds": ("load_wait", "slot", "Wait of requests until their model was loaded."),
     "by_slot_inter_chunk_seconds": ("gaps", "slot", "Time between reads of an event stream, by slot."),
     "by_slot_first_token_seconds": (
         "first_token",
@@ -292,7 +301,7 @@ _COUNTED = {
     "request_duration_seconds": ("duration", "path", "Time from the complete request to the end of the answer."),
 }
 # the label of each counter's own, where it is not a code
-_LABELS = {"outcomes": "outcome", "tokens": "kind", "signs": "sign"}
+_LABELS = {"outcomes": "outcome", "loads": "outcome", "tokens": "kind", "signs": "sign"}
 _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 # suffix of the name, labels, and the value
 Sample = tuple[str, Labels, float]

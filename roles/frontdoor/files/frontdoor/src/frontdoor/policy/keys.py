@@ -20,12 +20,13 @@ _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 
 
 class KeyLimits(NamedTuple):
-    """The limits of the work of one key; 0 sets no limit."""
+    """The limits of the work of one key, 0 for none; and its right to have models loaded."""
 
     requests_per_minute: int = 0
     requests_per_day: int = 0
     tokens_per_minute: int = 0
     tokens_per_day: int = 0
+    may_load: bool = False
 
 
 def digest(secret: str) -> str:
@@ -83,7 +84,10 @@ def _limits(name: str, value: Any, keys: dict[str, bytes]) -> KeyLimits:
     for limit, number in value.items() if isinstance(value, dict) else ((name, value),):
         if limit not in KeyLimits._fields:
             raise ConfigError(f"{where}: {limit!r} is no limit; known: {', '.join(KeyLimits._fields)}")
-        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        if limit == "may_load":
+            if not isinstance(number, bool):
+                raise ConfigError(f"{where}: {limit} is {number!r}, which is not true or false")
+        elif not isinstance(number, int) or isinstance(number, bool) or number < 0:
             raise ConfigError(f"{where}: {limit} is {number!r}, which is no whole number of 0 or more")
     return KeyLimits(**value)
 

@@ -35,7 +35,7 @@ def _reason(end: dict[str, Any]) -> str | None:
 
 
 def remember(raw: bytes) -> list[dict[str, Any]]:
-    """Return the last switches in lines of the journal, newest first; unreadable lines are left out."""
+    """Return the switches in lines of the journal, newest first; unreadable lines are left out."""
     found: dict[str, dict[str, Any]] = {}
     for line in raw.splitlines():
         try:
@@ -44,7 +44,7 @@ def remember(raw: bytes) -> list[dict[str, Any]]:
         except (orjson.JSONDecodeError, LookupError, TypeError):
             continue
         if event == "begin":
-            began = {key: _text(entry, key) for key in ("at", "kind", "from", "to")}
+            began = {key: _text(entry, key) for key in ("at", "kind", "from", "to", "fingerprint")}
             found[name] = {"id": name, **began, **dict.fromkeys(_END)}
         elif event == "end" and name in found:
             seconds = entry.get("seconds")
@@ -55,7 +55,7 @@ def remember(raw: bytes) -> list[dict[str, Any]]:
                 "failed_phase": _failed_phase(entry),
                 "reason": _reason(entry),
             }
-    return list(found.values())[: -KEPT - 1 : -1]
+    return list(found.values())[::-1]
 
 
 class History:
@@ -63,15 +63,21 @@ class History:
 
     def __init__(self, path: str) -> None:
         self._file = Watched(path, _TAIL_BYTES)
-        self._switches: list[dict[str, Any]] = []
+        self._all: list[dict[str, Any]] = []
+        self._last: list[dict[str, Any]] = []
 
     def switches(self) -> list[dict[str, Any]]:
         """Return the last switches, newest first; `outcome` is None while one has no end."""
+        self.all()
+        return self._last
+
+    def all(self) -> list[dict[str, Any]]:
+        """Return those in the end of the journal, newest first; the same list as long as the journal is the same."""
         try:
             raw = self._file.read()
         except OSError:
-            self._switches = []
-        else:
-            if raw is not None:
-                self._switches = remember(raw)
-        return self._switches
+            raw = b"" if self._all else None
+        if raw is not None:
+            self._all = remember(raw)
+            self._last = self._all[:KEPT]
+        return self._all

@@ -215,7 +215,7 @@ def _state(table: dict[str, Any], config: Config) -> SlotState:
             max_tokens_cap=request.get("max_tokens_cap") or own.max_tokens_cap or None,
             sampling_defaults=own.sampling_defaults if sampling is None else sampling,
             model_policy=request.get("model_policy") or own.model_policy,
-            model_aliases=own.model_aliases if aliases is None else tuple(aliases),
+            model_aliases=_aliases(table, config, own.model_aliases if aliases is None else tuple(aliases)),
             allowed_media_domains=None if domains is None else tuple(domains),
             metrics=own.metrics,
             remote=own.remote,
@@ -235,6 +235,14 @@ def _state(table: dict[str, Any], config: Config) -> SlotState:
         )
     )
     return SlotState(**{name: table[name] for name in _NAMES if name not in decided}, **decided)
+
+
+def _aliases(table: dict[str, Any], config: Config, told: tuple[str, ...]) -> tuple[str, ...]:
+    """Further names of the model; where requests may have one loaded, that of its profile is one of them."""
+    profile = table["profile"] or {}
+    name = profile.get("name")
+    known = not config.slot.on_demand or not name or name in (profile.get("served_model_name"), *told)
+    return told if known else (*told, str(name))
 
 
 def _replicas(table: dict[str, Any], limit: int, backend_url: str) -> tuple[ReplicaState, ...]:

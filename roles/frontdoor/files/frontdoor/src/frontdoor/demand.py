@@ -1,0 +1,447 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Requests that name a model which their slot may load: they wait, and the model is asked for through the helper."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from frontdoor import config, errors
+from frontdoor.admin.api import Admin, Place
+from frontdoor.admission.demand import View, Wish, ahead, decide, eta_s
+from frontdoor.admission.limiter import QUEUED, Limiter
+from frontdoor.errors import Refusal
+from frontdoor.http.client import ClientConnection, Server
+from frontdoor.http.head import RequestHead, uncoded
+from frontdoor.http.job import Job
+from frontdoor.observability.activity import Entry
+from frontdoor.observability.metrics import CLIENT_CLOSED, FAILED, REFUSED, SERVED
+from frontdoor.policy.document import Document
+from frontdoor.policy.keys import Keys
+from frontdoor.policy.routes import MODELS, STREAMING_PATHS
+from frontdoor.slot.current import STOPPING
+from frontdoor.slot.journal import History
+
+ALL = "*"
+_MOVING = ("switching", "verifying")
+# ends of a switch that say nothing against its profile
+_HARMLESS = ("committed", "degraded", "unchanged", "interrupted", "deferred")
+# for how long a profile is not asked for that the host did not begin to load; and the same while another switch works
+_PAUSE_S, _LOCKED_S = 60.0, 5.0
+# what a load takes where the journal has none
+_GUESS_S = 180.0
+# who asks where requests need no key; else it is the name of the key
+_NOBODY = "on-demand"
+_REFUSED_NOW = "the host did not begin to load it; the frontdoor's journal says why"
+_TAKEN = "somebody works on this host"
+
+
+class Held:
+    """A request that waits for its model. It never gets a permit here: it begins anew when the model is served."""
+
+    #: that of a waiter of the limiter, of no meaning here
+    replica = 0
+
+    def __init__(
+        self, client: ClientConnection, head: RequestHead, document: Document, line: Line, profile: str, since: float
+    ) -> None:
+        """`since` is when the client first asked for the profile."""
+        self._client, self._head, self._document, self._line = client, head, document, line
+        self.profile, self.since, self.client_key = profile, since, client.client_key
+        self.streams = head.route.path in STREAMING_PATHS and document.streams
+        self._began = self._told = client.server.loop.time()
+        self._done = False
+
+    def start(self) -> None:
+        self._document.forget()
+        self._count(1)
+        self._line.enter(self)
+
+    def choose(self, room: int) -> int:
+        raise AssertionError(f"there are no permits to choose from: {room:b}")
+
+    def granted(self) -> None:
+        raise AssertionError("there are no permits to have")
+
+    def displaced(self) -> None:
+        # not from within the limiter: the client may have sent its next request ahead
+        self._client.server.loop.call_soon(self.refuse_full)
+
+    def refuse_full(self) -> None:
+        self.refuse(errors.queue_full(self._line.queue.queued, int(_PAUSE_S)))
+
+    def go(self) -> None:
+        """Begin anew: the model is served."""
+        if not self._done:
+            self._line.stats.load_wait.observe(self._leave())
+            self._client.dispatch(self._head, self._document)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Answer with an error."""
+        if self._done:
+            return
+        self._leave()
+        client, head = self._client, self._head
+        client.turn_away(refusal, head)
+        about = (head.route, refusal.code, refusal.status, self._line.target.index)
+        client.server.ledger.turned_away(client.address, client.key_name, *about, client.request_id)
+        client.exchange_done(head.keep_alive)
+
+    def client_gone(self, outcome: str = CLIENT_CLOSED) -> None:
+        if self._done:
+            return
+        waited, client, now = self._leave(), self._client, self._client.server.loop.time()
+        entry = Entry(
+            client.address, client.key_name, self._head.route, True, outcome, 0, None, self._began, now, waited
+        )
+        entry.slot, entry.request_id = self._line.target.index, client.request_id
+        client.server.ledger.note(entry)
+        client.exchange_done(False)
+
+    def pause(self) -> None:
+        """Nothing is written but a word now and then."""
+
+    resume = pause
+
+    def sweep(self, now: float, wait_s: float, silent_wait_s: float) -> None:
+        """Tell a client of a stream that it waits, and one that waited for too long that it did."""
+        if now - self._began > (wait_s if self.streams else silent_wait_s):
+            self._line.remember(self)
+            self.refuse(errors.loading(self.profile, self._line.eta_s(self.profile)))
+            return
+        every_s = self._client.server.queue_keepalive_s
+        if self.streams and 0 < every_s <= now - self._told:
+            self._told = now
+            self._head = uncoded(self._head)
+            self._client.say_waiting(self._head)
+
+    def _count(self, number: int) -> None:
+        self._client.server.memory.add(self.client_key, number * len(self._document.body))
+
+    def _leave(self) -> float:
+        """Wait no more; return for how long it did."""
+        self._done = True
+        self._count(-1)
+        self._line.queue.leave(self)
+        return self._client.server.loop.time() - self._began
+
+
+class Line:
+    """Those who wait for models of one slot, and the loads that they ask for."""
+
+    def __init__(self, place: Place, slot: config.Slot, demand: Demand, max_queued: int) -> None:
+        self.target = place.target
+        self._place, self._demand = place, demand
+        self._allowed = slot.on_demand
+        self._history = History(slot.journal_file)
+        self._loop = demand.server.loop
+        self.stats = demand.server.ledger.metrics.slots[place.name]
+        #: who waits: in a queue like that for permits, of which there are none
+        self.queue = Limiter(0, max_queued)
+        # clients that were told when to come back, by their profile: since when they ask for it, and until when it counts
+        self._absent: dict[tuple[str, str], tuple[float, float]] = {}
+        #: whether the model that is served takes no more requests
+        self.closes = False
+        self._served, self._since = "", self._loop.time()
+        # the load that was asked for and has not ended
+        self._asked = ""
+        # profiles whose last switch failed, with the fingerprint and the reason; those that could not be tried, till when
+        self._failed: dict[str | None, tuple[str | None, str]] = {}
+        self._paused: dict[str, float] = {}
+        self._locked_until = 0.0
+        self._rows: list[dict[str, Any]] = []
+        self.profiles: list[str] = []
+        #: profiles by each name that requests may use
+        self.names: dict[str, str] = {}
+        self.look()
+
+    # --- what may be asked for -------------------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Read what changed: the profiles, and how switches ended, whoever asked for them."""
+        place = self._place
+        if place.profiles.changed():
+            place.look()
+            usable = [name for name, one in place.known.items() if one.get("status") not in place.refused]
+            listed = sorted(usable) if ALL in self._allowed else [one for one in self._allowed if one in place.known]
+            self.profiles = listed
+            taken = [name for name in listed if name in usable]
+            self.names = {name: name for name in taken}
+            for profile in taken:
+                for name in self._names_of(profile):
+                    self.names.setdefault(name, profile)
+        rows = self._history.all()
+        if rows is not self._rows:
+            self._rows = rows
+            for row in reversed(rows):
+                if row["outcome"] and row["failed_phase"] and row["outcome"] not in _HARMLESS:
+                    self._failed[row["to"]] = (row["fingerprint"], row["reason"] or "")
+                if row["outcome"] and row["served"] != row["to"] or row["outcome"] in _HARMLESS:
+                    self._failed.pop(row["served"], None)
+
+    def _names_of(self, profile: str) -> list[str]:
+        """The name that a profile is served by, its own, and its aliases."""
+        known = self._place.known[profile]
+        aliases = (known.get("frontdoor") or {}).get("model_aliases") or ()
+        return list(dict.fromkeys([(known.get("engine") or {}).get("served_model_name") or profile, profile, *aliases]))
+
+    def refusal(self, profile: str) -> Refusal | None:
+        """Why a profile is not loaded for a request now; None while it could be, or is."""
+        if profile in (self._asked, self._moving_to):
+            return None
+        if self._has_failed(profile):
+            return errors.load_failed(profile, self._failed[profile][1])
+        if self._demand.taken():
+            return errors.load_failed(profile, _TAKEN, int(_PAUSE_S))
+        left = self._paused.get(profile, 0.0) - self._loop.time()
+        return errors.load_failed(profile, _REFUSED_NOW, max(1, int(left))) if left > 0 else None
+
+    def _has_failed(self, profile: str) -> bool:
+        """Whether the last switch to a profile failed, and it is still rendered as it was then."""
+        fingerprint = self._place.known.get(profile, {}).get("fingerprint")
+        return fingerprint is not None and self._failed.get(profile, (None, ""))[0] == fingerprint
+
+    def offers(self) -> Iterator[dict[str, Any]]:
+        """Rows of the list of models."""
+        self.read()
+        for profile in self.profiles:
+            known = self._place.known[profile]
+            engine = known.get("engine") or {}
+            may = profile in self.names and self.refusal(profile) is None
+            served, *others = self._names_of(profile)
+            about = {
+                "profile": profile,
+                **{text: known.get(text) or "" for text in ("title", "status", "fingerprint")},
+                "served_model_name": served,
+                "modalities": known.get("modalities") or [],
+                "state": "loadable" if may else "blocked",
+                "slot": self._place.name,
+                "verified": False,
+            }
+            row = {"id": served, "object": "model", "created": 0, "owned_by": "b70", "b70": about}
+            row["max_model_len"] = engine.get("max_model_len")
+            yield row
+            for name in others:
+                yield {**row, "id": name, "parent": served, "b70": {**about, "alias_of": served}}
+
+    # --- who waits -------------------------------------------------------------------------------------------------
+
+    def hold(self, client: ClientConnection, head: RequestHead, document: Document, profile: str) -> Held | Refusal:
+        """Have a request wait for a profile, or send it away."""
+        refusal = self.refusal(profile)
+        if refusal is not None:
+            return refusal
+        since, _until = self._absent.pop((client.client_key, profile), (self._loop.time(), 0.0))
+        held = Held(client, head, document, self, profile, since)
+        wait_s = self.eta_s(profile)
+        if held.streams or wait_s <= self._demand.settings.silent_wait_s:
+            return held
+        self.remember(held)
+        self._loop.call_soon(self.look)
+        return errors.loading(profile, wait_s)
+
+    def enter(self, held: Held) -> None:
+        """Put a request into the queue."""
+        if self.queue.enter(held, held.client_key, may_wait=True) is QUEUED:
+            self._loop.call_soon(self.look)
+        else:
+            held.refuse_full()
+
+    def remember(self, held: Held) -> None:
+        """Keep the place of a client that is told to come back."""
+        if len(self._absent) < self.queue.max_queued:
+            until = self._loop.time() + self._demand.settings.wait_s
+            self._absent[held.client_key, held.profile] = held.since, until
+
+    def waiting(self) -> list[Held]:
+        return [one for one in self.queue.waiting() if isinstance(one, Held)]
+
+    def _wishes(self) -> list[Wish]:
+        absent = [Wish(profile, since, key) for (key, profile), (since, _until) in self._absent.items()]
+        return absent + [Wish(one.profile, one.since, one.client_key) for one in self.waiting()]
+
+    # --- what is served --------------------------------------------------------------------------------------------
+
+    @property
+    def _moving_to(self) -> str:
+        """The profile of a switch under way, whoever asked for it."""
+        state = self.target.slot.state
+        return str((state.switch or {}).get("to") or "") if state.phase in _MOVING else ""
+
+    def _view(self) -> View:
+        slot = self.target.slot
+        served = str((slot.state.profile or {}).get("name") or "") if slot.state.phase == "serving" else ""
+        is_open = slot.closed is None
+        moving = bool(self._place.running) or slot.state.phase in _MOVING or bool(served and not is_open)
+        moving = moving or self._loop.time() < self._locked_until
+        if served != self._served:
+            self._served, self._since = served, self._loop.time()
+        return View(served, self._since, self.target.permits.limiter.requests, moving)
+
+    def eta_s(self, profile: str) -> float:
+        """In how many seconds a profile will probably be served."""
+        view, closed = self._view(), self.target.slot.closed
+        target = self._asked or self._moving_to
+        left = closed.retry_after_s if closed is not None and self._moving_to else None
+        before: list[str] = []
+        for wish in ahead(view, self._wishes(), ()):
+            if wish.profile == profile:
+                break
+            before.append(wish.profile)
+        min_serve_s, now = self._demand.settings.min_serve_s, self._loop.time()
+        left_s = self._load_s(target) if left is None else left
+        return eta_s(view, before, profile, now, min_serve_s, self._load_s, target, left_s if target else 0.0)
+
+    def _load_s(self, profile: str) -> float:
+        """How long a load takes: as the last of this profile, or the longest of all."""
+        loads = [row for row in self._rows if row["seconds"] and row["outcome"] == "committed"]
+        own = [row["seconds"] for row in loads if row["to"] == profile]
+        return float(own[0] if own else max((row["seconds"] for row in loads), default=_GUESS_S))
+
+    def look(self) -> None:
+        """Let those go on whose model is served, refuse those whose model cannot be, and ask for the next one."""
+        view, now, state = self._view(), self._loop.time(), self.target.slot.state
+        self._absent = {one: told for one, told in self._absent.items() if told[1] > now}
+        step = None
+        if self._absent or self.queue.queued or not self.names:
+            self.read()
+            blocked = {one.profile: self.refusal(one.profile) for one in self._wishes()}
+            refused = {profile: refusal for profile, refusal in blocked.items() if refusal is not None}
+            self._absent = {one: told for one, told in self._absent.items() if one[1] not in refused}
+            for held in self.waiting():
+                if held.profile in refused:
+                    held.refuse(refused[held.profile])
+            wishes = self._wishes()
+            step = decide(view, wishes, (), now, self._demand.settings.min_serve_s)
+            if step.switch_to and not self._demand.stopping:
+                first = next(one for one in ahead(view, wishes, ()) if one.profile == step.switch_to)
+                self._ask(step.switch_to, first.client)
+        self.closes = (step is not None and step.closes) or (bool(self._asked) and state.phase == "serving")
+        if self.target.slot.closed is None and not self.closes:
+            name = (state.profile or {}).get("name")
+            self._absent = {one: told for one, told in self._absent.items() if one[1] != name}
+            for held in self.waiting():
+                if held.profile == name:
+                    held.go()
+
+    # --- loads -----------------------------------------------------------------------------------------------------
+
+    def _ask(self, profile: str, client_key: str) -> None:
+        key = client_key.removeprefix("key ") if client_key.startswith("key ") else _NOBODY
+        self._asked = profile
+        self._demand.admin.begin(self._place, "load", profile, key).add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Refusal | None]) -> None:
+        profile, self._asked = self._asked, ""
+        refusal = None if task.cancelled() else task.result()
+        if self._demand.stopping:
+            return
+        self.read()
+        if refusal is None and self._place.served == profile:
+            self.stats.loads[SERVED] += 1
+        elif refusal is not None and refusal.code == "model_loading":
+            self._locked_until = self._loop.time() + _LOCKED_S
+        elif self._has_failed(profile):
+            self.stats.loads[FAILED] += 1
+        else:
+            # nothing was switched: what is wrong is not the profile, and may pass
+            self.stats.loads[REFUSED] += 1
+            self._paused[profile] = self._loop.time() + _PAUSE_S
+        self.look()
+
+
+class Demand:
+    """The slots that load models for requests."""
+
+    def __init__(
+        self,
+        settings: config.Demand,
+        slots: Sequence[config.Slot],
+        max_queued: int,
+        *,
+        server: Server,
+        admin: Admin,
+        keys: Keys | None,
+        taken: Callable[[], bool],
+    ) -> None:
+        """`taken` tells whether somebody works on the host, who decides what is served meanwhile."""
+        self.settings, self.server, self.admin, self.taken = settings, server, admin, taken
+        self._keys = keys
+        self.stopping = False
+        self.lines = {
+            place.target.index: Line(place, slot, self, max_queued)
+            for place, slot in zip(admin.places, slots, strict=True)
+            if slot.on_demand
+        }
+        server.offers = self.offers
+
+    def may_load(self, client: ClientConnection) -> bool:
+        """Whether a client's requests may change what is served."""
+        if self._keys is None:
+            return True
+        limits = self._keys.limits(client.key_name) if client.key_name is not None else None
+        return limits is not None and limits.may_load
+
+    def offers(self, client: ClientConnection) -> list[dict[str, Any]]:
+        """What a client may have loaded, as rows of the list of models; of one name the first."""
+        if not self.may_load(client):
+            return []
+        rows = {row["id"]: row for line in reversed(self.lines.values()) for row in reversed([*line.offers()])}
+        return list(rows.values())[::-1]
+
+    def listing(self, client: ClientConnection, head: RequestHead) -> Job:
+        """The list, or one of its rows, while no engine can be asked for its own."""
+
+        async def answer() -> dict[str, Any] | Refusal:
+            rows = self.offers(client)
+            wanted = head.route.path.removeprefix(MODELS).lstrip("/")
+            if not wanted:
+                return {"object": "list", "data": rows}
+            named = [row for row in rows if row["id"] == wanted]
+            return named[0] if named else errors.not_served_here(wanted, [row["id"] for row in rows])
+
+        return Job(client, head, answer)
+
+    def claim(self, client: ClientConnection, head: RequestHead, document: Document) -> Held | Refusal | None:
+        """What becomes of a request whose model is not served, or is being left; None where it is admitted as ever."""
+        content = None if head.coded or document.foreign else document.content
+        name = content.get("model") if isinstance(content, dict) else None
+        name = name if isinstance(name, str) else ""
+        target = self.server.by_model.get(name)
+        if target is None or target.slot.closed is not None:
+            for one in self.lines.values():
+                one.read()
+        having = [one for one in self.lines.values() if name in one.names]
+        line = next((one for one in having if one.target is target), having[0] if having and target is None else None)
+        asked = target or (self.server.targets[0] if line is None else line.target)
+        if asked.slot.draining:
+            return None
+        if line is None or (target is not None and asked.slot.closed is None):
+            closing = self.lines.get(asked.index)
+            if closing is None or not closing.closes or asked.slot.closed is not None:
+                return None
+            if line is None or not self.may_load(client):
+                return errors.LEAVING
+        elif not self.may_load(client):
+            served = [model for model, one in self.server.by_model.items() if one.slot.closed is None]
+            return None if target is not None else errors.not_served_here(name, served)
+        return line.hold(client, head, document, line.names[name])
+
+    def look(self) -> None:
+        for line in self.lines.values():
+            line.look()
+
+    def sweep(self, now: float) -> None:
+        """Look who waits for too long, or has not heard of it for long."""
+        for line in self.lines.values():
+            for held in line.waiting():
+                held.sweep(now, self.settings.wait_s, self.settings.silent_wait_s)
+
+    def drain(self) -> None:
+        """Ask for nothing more, and send away who waits."""
+        self.stopping = True
+        for line in self.lines.values():
+            for held in line.waiting():
+                held.refuse(STOPPING)
