@@ -27,7 +27,7 @@ from frontdoor.slot.journal import History
 ALL = "*"
 _MOVING = ("switching", "verifying")
 # ends of a switch that say nothing against its profile
-_HARMLESS = ("committed", "degraded", "unchanged", "interrupted", "deferred")
+_HARMLESS = (None, "committed", "degraded", "unchanged", "interrupted", "deferred")
 # for how long a profile is not asked for that the host did not begin to load; and the same while another switch works
 _PAUSE_S, _LOCKED_S = 60.0, 5.0
 # what a load takes where the journal has none
@@ -140,14 +140,14 @@ class Line:
         self.stats = demand.server.ledger.metrics.slots[place.name]
         #: who waits: in a queue like that for permits, of which there are none
         self.queue = Limiter(0, max_queued)
-        # clients that were told when to come back, by their profile: since when they ask for it, and until when it counts
+        # clients that were told when to come back, by profile: since when they ask for it, and until when it counts
         self._absent: dict[tuple[str, str], tuple[float, float]] = {}
         #: whether the model that is served takes no more requests
         self.closes = False
         self._served, self._since = "", self._loop.time()
         # the load that was asked for and has not ended
         self._asked = ""
-        # profiles whose last switch failed, with the fingerprint and the reason; those that could not be tried, till when
+        # profiles whose last switch failed, with fingerprint and reason; those that could not be tried, and till when
         self._failed: dict[str | None, tuple[str | None, str]] = {}
         self._paused: dict[str, float] = {}
         self._locked_until = 0.0
@@ -176,10 +176,10 @@ class Line:
         if rows is not self._rows:
             self._rows = rows
             for row in reversed(rows):
-                if row["outcome"] and row["failed_phase"] and row["outcome"] not in _HARMLESS:
-                    self._failed[row["to"]] = (row["fingerprint"], row["reason"] or "")
-                if row["outcome"] and row["served"] != row["to"] or row["outcome"] in _HARMLESS:
+                if row["outcome"]:
                     self._failed.pop(row["served"], None)
+                if row["outcome"] not in _HARMLESS and row["failed_phase"]:
+                    self._failed[row["to"]] = (row["fingerprint"], row["reason"] or "")
 
     def _names_of(self, profile: str) -> list[str]:
         """The name that a profile is served by, its own, and its aliases."""
@@ -274,11 +274,15 @@ class Line:
         slot = self.target.slot
         served = str((slot.state.profile or {}).get("name") or "") if slot.state.phase == "serving" else ""
         is_open = slot.closed is None
-        moving = bool(self._place.running) or slot.state.phase in _MOVING or bool(served and not is_open)
+        moving = bool(self._asked or self._place.running) or slot.state.phase in _MOVING or bool(served and not is_open)
         moving = moving or self._loop.time() < self._locked_until
         if served != self._served:
             self._served, self._since = served, self._loop.time()
         return View(served, self._since, self.target.permits.limiter.requests, moving)
+
+    def serves(self, profile: str) -> bool:
+        slot = self.target.slot
+        return slot.closed is None and (slot.state.profile or {}).get("name") == profile
 
     def eta_s(self, profile: str) -> float:
         """In how many seconds a profile will probably be served."""
@@ -302,9 +306,9 @@ class Line:
 
     def look(self) -> None:
         """Let those go on whose model is served, refuse those whose model cannot be, and ask for the next one."""
-        view, now, state = self._view(), self._loop.time(), self.target.slot.state
+        view, now = self._view(), self._loop.time()
         self._absent = {one: told for one, told in self._absent.items() if told[1] > now}
-        step = None
+        closes = False
         if self._absent or self.queue.queued or not self.names:
             self.read()
             blocked = {one.profile: self.refusal(one.profile) for one in self._wishes()}
@@ -315,15 +319,16 @@ class Line:
                     held.refuse(refused[held.profile])
             wishes = self._wishes()
             step = decide(view, wishes, (), now, self._demand.settings.min_serve_s)
+            closes = step.closes
             if step.switch_to and not self._demand.stopping:
                 first = next(one for one in ahead(view, wishes, ()) if one.profile == step.switch_to)
                 self._ask(step.switch_to, first.client)
-        self.closes = (step is not None and step.closes) or (bool(self._asked) and state.phase == "serving")
-        if self.target.slot.closed is None and not self.closes:
-            name = (state.profile or {}).get("name")
-            self._absent = {one: told for one, told in self._absent.items() if one[1] != name}
+        # as long as the switch that was asked for has not closed the slot, or left it open beside the new engine
+        self.closes = closes or (bool(self._asked) and self.target.slot.state.phase == "serving")
+        if not self.closes:
+            self._absent = {one: told for one, told in self._absent.items() if not self.serves(one[1])}
             for held in self.waiting():
-                if held.profile == name:
+                if self.serves(held.profile):
                     held.go()
 
     # --- loads -----------------------------------------------------------------------------------------------------
@@ -424,9 +429,12 @@ class Demand:
                 return None
             if line is None or not self.may_load(client):
                 return errors.LEAVING
-        elif not self.may_load(client):
+        elif target is None and (line.serves(line.names[name]) or not self.may_load(client)):
+            # or the model runs as it was rendered before, without this name
             served = [model for model, one in self.server.by_model.items() if one.slot.closed is None]
-            return None if target is not None else errors.not_served_here(name, served)
+            return errors.not_served_here(name, served)
+        elif not self.may_load(client):
+            return None
         return line.hold(client, head, document, line.names[name])
 
     def look(self) -> None:

@@ -1,0 +1,384 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A request gets the model it names: it waits while the model is loaded, and is told why where it is not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from admin_kit import profile, write_keys
+from kit import Answer, Bench, Call, Client, bench, on_loop, until
+
+CHAT, EMBED, MODELS = "/v1/chat/completions", "/v1/embeddings", "/v1/models"
+LOAD_S, SERVE_S = 60.0, 120.0
+LIMITS = {"max_active_generations": 4, "queue_timeout_s": 600, "backend_timeout_s": 600}
+REASON = "phase canary: a canary answer was wrong or missing"
+
+
+class Host:
+    """A slot and its privileged helper: a load takes a minute, and is told in the state file and in the journal."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.run: Bench
+        self.asked: list[str] = []
+        self.served = "tiny-a"
+        #: profiles whose canary fails, and what the helper says where it begins nothing
+        self.bad: set[str] = set()
+        self.exit: int | None = None
+        self.sequence = 10
+
+    def write(self, served: str | None, **changes: Any) -> None:
+        """Have another model served, or none."""
+        self.served, self.sequence = served or "", self.sequence + 1
+        closed = {
+            "phase": "switching",
+            "open": False,
+            "verified": False,
+            "profile": None,
+            "names": ["served-" + str(served)],
+        }
+        about = {"name": served, "served_model_name": f"served-{served}", "fingerprint": f"sha256:{served}"}
+        names = {"request": {"model_aliases": [f"alias-{served}"]}}
+        state = {"profile": about, **names} if served else closed
+        self.run.write_state(sequence=self.sequence, limits=LIMITS, **{**state, **changes})
+
+    def note(self, target: str, served: str, **end: Any) -> None:
+        """Write a switch into the journal."""
+        number = str(self.sequence)
+        begin = {"event": "begin", "id": number, "at": "", "kind": "switch", "from": "x", "to": target}
+        lines = [begin | {"fingerprint": f"sha256:{target}"}, {"event": "end", "id": number, "profile": served, **end}]
+        with (self.path / "journal.jsonl").open("a") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = (await reader.readline()).decode()
+        self.asked.append(line.strip())
+        answer = {"exit": self.exit or 0, "message": "done"}
+        if self.exit is None:
+            answer["exit"] = await self.switch(line.split()[1])
+        with contextlib.suppress(ConnectionError):
+            writer.write(json.dumps(answer).encode() + b"\n")
+        writer.close()
+
+    async def switch(self, target: str) -> int:
+        before = self.served
+        assert not self.run.engine.active, "an answer ran when the switch was asked for"
+        self.write(
+            None, switch={"id": "1", "from": before, "to": target, "started_at": "", "eta_s": None, "loading": True}
+        )
+        await asyncio.sleep(LOAD_S)
+        failed = target in self.bad
+        failures = {"failures": [{"phase": "canary"}], "reason": REASON} if failed else {"failures": []}
+        served = before if failed else target
+        self.note(target, served, outcome="rolled_back" if failed else "committed", seconds=LOAD_S, **failures)
+        self.write(served)
+        return int(failed)
+
+    async def answer(self, call: Call) -> None:
+        """An engine that says which model it is."""
+        if call.request.line.startswith("GET"):
+            return await call.json({"object": "list", "data": [{"id": f"served-{self.served}", "object": "model"}]})
+        asked = json.loads(call.request.body)
+        await asyncio.sleep(asked.get("seed") or 0)
+        message = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": self.served}}
+        if asked.get("stream"):
+            await call.begin_events()
+            await call.event(self.served)
+            return await call.send(b"0\r\n\r\n")
+        return await call.json({"id": "1", "object": "x", "created": 1, "model": asked["model"], "choices": [message]})
+
+    async def ask(self, model: str, path: str = CHAT, *fields: str, **more: Any) -> Answer:
+        client = await self.run.client()
+        return await client.ask("POST", path, json.dumps({"model": model, **more}).encode(), *fields)
+
+    def begin(self, model: str, *fields: str, **more: Any) -> asyncio.Task[Answer]:
+        return asyncio.ensure_future(self.ask(model, CHAT, *fields, **more))
+
+    async def models(self, *fields: str) -> dict[str, str]:
+        """The list of models: their states by their names."""
+        client = await self.run.client()
+        answer = await client.ask("GET", MODELS, None, *fields)
+        assert answer.status == 200, answer.body
+        return {row["id"]: row["b70"]["state"] for row in answer.json["data"]}
+
+
+def written(name: str, **more: Any) -> dict[str, Any]:
+    found = profile(name, fingerprint=f"sha256:{name}", **more)
+    found["engine"]["served_model_name"] = f"served-{name}"
+    found["frontdoor"]["model_aliases"] = [f"alias-{name}"]
+    return found
+
+
+@contextlib.asynccontextmanager
+async def door(path: Path, host: Host | None = None, on_demand: Any = ("*",), **sections: Any) -> AsyncIterator[Host]:
+    """A frontdoor of a slot that serves tiny-a, and may load tiny-b, tiny-c and not tiny-bad, which was rejected."""
+    again, host = host is not None, host or Host(path)
+    (path / "profiles").mkdir(exist_ok=True)
+    for name in ("tiny-a", "tiny-b", "tiny-c", "tiny-bad"):
+        status = {"status": "rejected"} if name == "tiny-bad" else {}
+        (path / "profiles" / f"{name}.json").write_text(json.dumps(written(name, **status)))
+    with contextlib.suppress(FileNotFoundError):
+        (path / "admin.sock").unlink()
+    server = await asyncio.start_unix_server(host.serve, str(path / "admin.sock"))
+    sections["slot"] = {"profiles_dir": str(path / "profiles"), "on_demand": list(on_demand)} | sections.get("slot", {})
+    sections["slot"]["journal_file"] = str(path / "journal.jsonl")
+    sections["admin"] = {"socket": str(path / "admin.sock")}
+    async with bench(path, state={} if again else None, **sections) as host.run:
+        host.run.engine.script = host.answer
+        if not again:
+            host.write("tiny-a")
+        yield host
+    server.close()
+
+
+@on_loop
+async def test_clients_of_openai_get_the_models_that_they_name(tmp_path: Path) -> None:
+    async with door(tmp_path) as host:
+        url = f"http://127.0.0.1:{host.run.port}/v1"
+        async with openai.AsyncOpenAI(base_url=url, api_key="x", max_retries=0) as client:
+            for name in ("served-tiny-a", "tiny-b", "alias-tiny-a", "served-tiny-b"):
+                answer = await client.chat.completions.create(model=name, messages=[{"role": "user", "content": "x"}])
+                assert answer.choices[0].message.content == name[name.index("tiny") :]
+        assert host.asked == [f"load tiny-{one} on-demand main" for one in "bab"]
+        sent = [json.loads(one.body)["model"] for one in host.run.engine.requests]
+        assert sent == [f"served-tiny-{one}" for one in "abab"]
+        metrics = host.run.app.ledger.metrics.slots["main"]
+        assert (metrics.loads["served"], metrics.load_wait.count) == (3, 3)
+        # the first one had to wait for tiny-a to be served for a while, as had the others
+        assert abs(metrics.load_wait.total / 3 - LOAD_S - SERVE_S) < 1
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/responses", "/v1/messages", EMBED])
+@on_loop
+async def test_every_path_of_a_model_has_it_loaded(tmp_path: Path, path: str) -> None:
+    async with door(tmp_path) as host:
+        answer = await host.ask("tiny-b", path)
+        assert answer.json["choices"][0]["message"]["content"] == "tiny-b"
+        assert len(host.asked) == 1
+
+
+@on_loop
+async def test_a_stream_hears_that_it_waits(tmp_path: Path) -> None:
+    async with door(tmp_path, demand={"min_serve_s": 0}) as host:
+        answer = await host.ask("tiny-b", stream=True)
+        assert (answer.status, answer.header("Content-Type")) == (200, "text/event-stream; charset=utf-8")
+        words = answer.body.count(b"waiting")
+        assert words in (5, 6)
+        assert answer.body == b": waiting\n\n" * words + b"data: tiny-b\n\n"
+
+
+@on_loop
+async def test_who_awaits_no_stream_is_told_when_to_come_back(tmp_path: Path) -> None:
+    async with door(tmp_path, demand={"silent_wait_s": 90}) as host:
+        first = await host.ask("tiny-b")
+        assert (first.status, first.json["error"]["code"], first.json["error"]["model"]) == (503, "loading", "tiny-b")
+        # nothing is known of its loads, and tiny-a has to be served for two minutes
+        assert "in about 300 s" in first.json["error"]["message"]
+        assert 48 <= int(first.header("Retry-After") or 0) <= 60
+        # it is loaded all the same, once
+        await until(lambda: host.served == "tiny-b", 600)
+        assert (await host.ask("tiny-b")).json["choices"][0]["message"]["content"] == "tiny-b"
+        assert host.asked == ["load tiny-b on-demand main"]
+        # the last load says how long the next one takes
+        assert f"in about {int(SERVE_S + LOAD_S)} s" in (await host.ask("tiny-a")).json["error"]["message"]
+        await until(lambda: host.served == "tiny-a", 600)
+        host.run.app._demand.settings = host.run.app._demand.settings._replace(min_serve_s=1)  # type: ignore[union-attr]
+        assert (await host.ask("tiny-b")).status == 200, "it waits, for it will not take long"
+
+
+@on_loop
+async def test_a_wait_has_an_end(tmp_path: Path) -> None:
+    async with door(tmp_path, demand={"wait_s": 100, "silent_wait_s": 100, "min_serve_s": 0}) as host:
+        host.exit = 4
+        streams, silent = host.begin("tiny-b", stream=True), await host.ask("tiny-b")
+        told = json.loads((await streams).body.rpartition(b"data: ")[2])["error"]
+        assert (told["code"], silent.json["error"]["code"]) == ("loading", "loading")
+        # another switch works on the slot: it is asked again, now and then
+        assert 15 <= len(host.asked) <= 22
+
+
+@on_loop
+async def test_a_profile_that_failed_is_not_tried_again(tmp_path: Path) -> None:
+    async with door(tmp_path, demand={"min_serve_s": 0}) as host:
+        host.bad = {"tiny-b"}
+        streams, silent = host.begin("tiny-b", stream=True), host.begin("alias-tiny-b")
+        refused = await silent
+        assert (refused.status, refused.json["error"]["code"]) == (503, "load_failed")
+        assert f"tiny-b could not be loaded: {REASON}" in refused.json["error"]["message"]
+        assert REASON.encode() in (await streams).body
+        assert (await host.ask("tiny-b")).json["error"]["code"] == "load_failed"
+        assert (await host.ask("tiny-a")).status == 200
+        assert host.asked == ["load tiny-b on-demand main"]
+        states = await host.models()
+        assert [states[name] for name in ("served-tiny-a", "served-tiny-b", "served-tiny-c")] == [
+            "served",
+            "blocked",
+            "loadable",
+        ]
+        assert host.run.app.ledger.metrics.slots["main"].loads["failed"] == 1
+        # a person switches to it, and on
+        host.note("tiny-b", "tiny-b", outcome="committed", failures=[])
+        assert (await host.models())["served-tiny-b"] == "loadable"
+        host.note("tiny-b", "tiny-a", outcome="rolled_back", failures=[{"phase": "canary"}])
+        assert (await host.models())["served-tiny-b"] == "blocked"
+        # or it is rendered anew
+        new = tmp_path / "profiles" / "new"
+        new.write_text(json.dumps(written("tiny-b") | {"fingerprint": "sha256:new"}))
+        new.rename(tmp_path / "profiles" / "tiny-b.json")
+        host.bad = set()
+        assert (await host.ask("tiny-b")).status == 200
+
+
+@on_loop
+async def test_what_the_host_does_not_begin_is_tried_again_later(tmp_path: Path) -> None:
+    async with door(tmp_path, demand={"min_serve_s": 0}) as host:
+        host.exit = 1
+        for _ in range(2):
+            refused = await host.ask("tiny-b")
+            assert (refused.status, refused.json["error"]["code"]) == (503, "load_failed")
+            assert int(refused.header("Retry-After") or 0) > 40
+        assert len(host.asked) == 1
+        await asyncio.sleep(61)
+        host.exit = None
+        assert (await host.ask("tiny-b")).status == 200
+        assert host.run.app.ledger.metrics.slots["main"].loads == {"served": 1, "failed": 0, "refused": 1}
+
+
+@on_loop
+async def test_nothing_is_loaded_while_somebody_works_on_the_host(tmp_path: Path) -> None:
+    note = tmp_path / "maintenance.json"
+    async with door(tmp_path, slot={"maintenance_file": str(note)}) as host:
+        note.write_text('{"since": "2026-06-07T09:08:44Z"}')
+        assert "somebody works on this host" in (await host.ask("tiny-b")).json["error"]["message"]
+        assert not host.asked
+
+
+@on_loop
+async def test_only_keys_that_may_have_models_loaded(tmp_path: Path) -> None:
+    keys = Path(write_keys(tmp_path / "keys.toml", alice="s-alice", bob="s-bob"))
+    keys.write_text(keys.read_text() + "[limits.alice]\nmay_load = true\n")
+    async with door(tmp_path, auth={"keys_file": str(keys)}, demand={"min_serve_s": 0}) as host:
+        alice, bob = ("Authorization: Bearer s-alice", "Authorization: Bearer s-bob")
+        refused = await host.ask("tiny-b", CHAT, bob)
+        assert (refused.status, refused.json["error"]["code"]) == (404, "model_not_found")
+        assert refused.json["error"]["models"] == ["served-tiny-a", "alias-tiny-a", "tiny-a"]
+        assert set(await host.models(bob)) == {"served-tiny-a", "alias-tiny-a", "tiny-a"}
+        assert set(await host.models(alice)) > {"served-tiny-b", "tiny-b", "alias-tiny-b", "served-tiny-c"}
+        assert not host.asked
+        assert (await host.ask("tiny-b", CHAT, alice)).status == 200
+        assert host.asked == ["load tiny-b alice main"]
+        # who may have nothing loaded uses what is there
+        assert (await host.ask("tiny-b", CHAT, bob)).status == 200
+
+
+@on_loop
+async def test_an_answer_that_runs_is_waited_for_and_others_come_in_for_a_while(tmp_path: Path) -> None:
+    async with door(tmp_path, demand={"silent_wait_s": 1000}) as host:
+        await asyncio.sleep(SERVE_S)
+        long = host.begin("tiny-a", seed=SERVE_S + 50)
+        await until(lambda: host.run.engine.active)
+        wish = host.begin("tiny-b")
+        await asyncio.sleep(SERVE_S - 10)
+        assert (await host.ask("tiny-a")).status == 200, "the wish is not old enough"
+        await asyncio.sleep(15)
+        late, unnamed = host.begin("tiny-a"), await host.ask("nobody")
+        assert (unnamed.status, unnamed.json["error"]["code"]) == (503, "switching")
+        assert not host.asked
+        assert (await long).json["choices"][0]["message"]["content"] == "tiny-a"
+        assert (await wish).json["choices"][0]["message"]["content"] == "tiny-b"
+        assert not late.done()
+        assert (await late).json["choices"][0]["message"]["content"] == "tiny-a"
+        assert [line.split()[1] for line in host.asked] == ["tiny-b", "tiny-a"]
+
+
+@on_loop
+async def test_two_clients_that_alternate_change_little(tmp_path: Path) -> None:
+    async with door(tmp_path, demand={"wait_s": 3000, "silent_wait_s": 3000}) as host:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        async def alternate(names: list[str]) -> None:
+            for name in names:
+                assert (await host.ask(name)).json["choices"][0]["message"]["content"] == name
+
+        await asyncio.gather(alternate(["tiny-a", "tiny-b"] * 3), alternate(["tiny-b", "tiny-a"] * 3))
+        assert 1 <= len(host.asked) <= (loop.time() - began) / (SERVE_S + LOAD_S)
+
+
+@on_loop
+async def test_a_frontdoor_that_begins_anew_goes_by_the_state_and_the_journal(tmp_path: Path) -> None:
+    async with door(tmp_path, demand={"min_serve_s": 0}) as host:
+        first = host.begin("tiny-b")
+        await until(lambda: host.asked and not host.served)
+        host.run.app.drain()
+        assert (await first).json["error"]["code"] == "stopping"
+    async with door(tmp_path, host, demand={"min_serve_s": 0}) as host:
+        # the switch goes on
+        assert (await host.ask("tiny-b")).json["choices"][0]["message"]["content"] == "tiny-b"
+        assert len(host.asked) == 1
+        host.bad = {"tiny-c"}
+        assert (await host.ask("tiny-c")).status == 503
+    async with door(tmp_path, host, demand={"min_serve_s": 0}) as host:
+        host.write("tiny-b")
+        assert (await host.ask("tiny-c")).json["error"]["code"] == "load_failed"
+        assert len(host.asked) == 2
+
+
+@on_loop
+async def test_the_list_is_there_while_nothing_is_served(tmp_path: Path) -> None:
+    async with door(tmp_path, on_demand=("tiny-b", "tiny-bad", "unknown")) as host:
+        host.write(None, phase="stopped")
+        assert await host.models() == {
+            **dict.fromkeys(("served-tiny-b", "tiny-b", "alias-tiny-b"), "loadable"),
+            **dict.fromkeys(("served-tiny-bad", "tiny-bad", "alias-tiny-bad"), "blocked"),
+        }
+        client = await host.run.client()
+        assert (await client.ask("GET", f"{MODELS}/alias-tiny-b")).json["parent"] == "served-tiny-b"
+        assert (await client.ask("GET", f"{MODELS}/nobody")).status == 404
+        # what is not to be loaded for requests is told as ever
+        assert [(await host.ask(name)).status for name in ("tiny-bad", "tiny-c", "served-tiny-a")] == [503] * 3
+        assert not host.asked
+        assert (await host.ask("tiny-b")).status == 200
+
+
+@on_loop
+async def test_the_queue_has_an_end_and_who_leaves_is_not_waited_for(tmp_path: Path) -> None:
+    async with door(tmp_path, admission={"max_queued": 2}) as host:
+        clients: list[Client] = [await host.run.client() for _ in range(3)]
+        for client in clients:
+            client.request("POST", CHAT, b'{"model":"tiny-b"}')
+        full = await clients[2].answer()
+        assert full.json["error"]["code"] == "queue_full"
+        # another client has its share
+        other = await host.run.client(address="127.0.0.2")
+        other.request("POST", CHAT, b'{"model":"tiny-b","stream":true}')
+        assert (await clients[1].answer()).json["error"]["code"] == "queue_full"
+        clients[0].leave()
+        other.leave()
+        await asyncio.sleep(SERVE_S + LOAD_S)
+        assert not host.asked
+
+
+@on_loop
+async def test_a_name_that_the_running_model_does_not_have_yet_is_told(tmp_path: Path) -> None:
+    async with door(tmp_path) as host:
+        host.write("tiny-a", request={"model_aliases": []})
+        refused = await host.ask("alias-tiny-a")
+        assert (refused.status, refused.json["error"]["models"]) == (404, ["served-tiny-a", "tiny-a"])
+
+
+@on_loop
+async def test_off_nothing_is_held(tmp_path: Path) -> None:
+    async with door(tmp_path, on_demand=()) as host:
+        assert (await host.ask("tiny-b")).json["choices"][0]["message"]["content"] == "tiny-a", "as the engine likes it"
+        assert await host.models() == {"served-tiny-a": "served", "alias-tiny-a": "served"}
+        assert not host.asked
