@@ -16,7 +16,7 @@ DIGEST = "sha256:" + "0" * 64
 KEYS = {"alice": DIGEST, "team.bob": DIGEST}
 LIMITS = {
     "alice": {"requests_per_minute": 60, "tokens_per_day": 2_000_000},
-    "team.bob": {},
+    "team.bob": {"may_load": True},
     "*": {"tokens_per_minute": 9},
 }
 # a role finds its template by the short name, a play does not
@@ -25,7 +25,7 @@ TEMPLATE = ROOT / "roles/frontdoor/templates/keys.toml.j2"
 TEXT = f"lookup('ansible.builtin.template', '{TEMPLATE}', template_vars={WITH})"
 READ = (
     "import sys; from frontdoor.policy.keys import parse_keys; keys, limits = parse_keys(sys.stdin.read()); "
-    "print(sorted(keys), [sorted(limits), limits['alice'].requests_per_minute, limits['*'].tokens_per_minute])"
+    "print(sorted(keys), [sorted(limits), limits['alice'].requests_per_minute, limits['*'].tokens_per_minute, limits['team.bob'].may_load])"
 )
 
 
@@ -47,7 +47,7 @@ def test_the_frontdoor_reads_what_the_role_writes(tmp_path: Path) -> None:
     told = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in tried}
     assert "Not so: carol, team.bob, tokens_per_hour" in said(told["wrong"]["failed"])
     package = str(ROOT / "roles/frontdoor/files/frontdoor/src")
-    for name, limited in (("right", "[['*', 'alice', 'team.bob'], 60, 9]"), ("none", "")):
+    for name, limited in (("right", "[['*', 'alice', 'team.bob'], 60, 9, True]"), ("none", "")):
         assert "failed" not in told[name]
         words = [sys.executable, "-c", READ if limited else READ.partition(", [")[0] + ")"]
         read = subprocess.run(

@@ -27,6 +27,7 @@ def test_directories_with_the_texts_of_profiles_are_closed() -> None:
     [
         ({"frontdoor_api_keys": {"one": "x"}}, "SupplementaryGroups=b70-frontdoor"),
         ({"frontdoor_admin_keys": {"one": "x"}}, "SupplementaryGroups=b70-frontdoor b70"),
+        ({"frontdoor_on_demand": {"main": ["*"]}}, "SupplementaryGroups=b70-frontdoor b70"),
         ({"frontdoor_tls_certificate": "/c"}, "SupplementaryGroups=b70-frontdoor"),
         ({}, None),
     ],
