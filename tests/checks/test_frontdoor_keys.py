@@ -25,7 +25,8 @@ TEMPLATE = ROOT / "roles/frontdoor/templates/keys.toml.j2"
 TEXT = f"lookup('ansible.builtin.template', '{TEMPLATE}', template_vars={WITH})"
 READ = (
     "import sys; from frontdoor.policy.keys import parse_keys; keys, limits = parse_keys(sys.stdin.read()); "
-    "print(sorted(keys), [sorted(limits), limits['alice'].requests_per_minute, limits['*'].tokens_per_minute, limits['team.bob'].may_load])"
+    "print(sorted(keys), [sorted(limits), limits['alice'].requests_per_minute, limits['*'].tokens_per_minute, "
+    "limits['team.bob'].may_load])"
 )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import openai
 import pytest
-from admin_kit import profile, write_keys
+from admin_kit import profile, two_slots, write_keys
 from kit import Answer, Bench, Call, Client, bench, on_loop, until
 
 CHAT, EMBED, MODELS = "/v1/chat/completions", "/v1/embeddings", "/v1/models"
@@ -374,6 +374,24 @@ async def test_a_name_that_the_running_model_does_not_have_yet_is_told(tmp_path:
         host.write("tiny-a", request={"model_aliases": []})
         refused = await host.ask("alias-tiny-a")
         assert (refused.status, refused.json["error"]["models"]) == (404, ["served-tiny-a", "tiny-a"])
+
+
+@on_loop
+async def test_each_slot_loads_its_own_models(tmp_path: Path) -> None:
+    """A name of two slots is that of the first which may load it; what one slot serves is not loaded into the other."""
+    async with two_slots(tmp_path, slot={"on_demand": ["large", "vec"]}) as (run, client, helper, other):
+        host = Host(tmp_path)
+        host.run = run
+        answer = await host.ask("vec")
+        assert (answer.status, helper.lines) == (200, [])
+        helper.answer = {"exit": 1, "message": "no"}
+        waits = host.begin("large", stream=True)
+        await until(lambda: helper.lines, 600)
+        assert b"load_failed" in (await waits).body
+        assert helper.lines == ["load large on-demand main\n"]
+        # tiny-b is a profile of both, and to be loaded for requests into none
+        await host.ask("tiny-b")
+        assert len(helper.lines) == 1
 
 
 @on_loop

@@ -26,13 +26,13 @@ from frontdoor.slot.journal import History
 
 ALL = "*"
 _MOVING = ("switching", "verifying")
-# ends of a switch that say nothing against its profile
+# outcomes of a switch that say nothing against its profile
 _HARMLESS = (None, "committed", "degraded", "unchanged", "interrupted", "deferred")
-# for how long a profile is not asked for that the host did not begin to load; and the same while another switch works
+# the pause after a load that the host did not begin, for its profile; and after one that met another switch, for all
 _PAUSE_S, _LOCKED_S = 60.0, 5.0
-# what a load takes where the journal has none
+# the seconds of a load where the journal has none
 _GUESS_S = 180.0
-# who asks where requests need no key; else it is the name of the key
+# stands for the name of the key where requests need none
 _NOBODY = "on-demand"
 _REFUSED_NOW = "the host did not begin to load it; the frontdoor's journal says why"
 _TAKEN = "somebody works on this host"
@@ -47,7 +47,7 @@ class Held:
     def __init__(
         self, client: ClientConnection, head: RequestHead, document: Document, line: Line, profile: str, since: float
     ) -> None:
-        """`since` is when the client first asked for the profile."""
+        """Begin to wait for a profile; `since` is when the client first asked for it."""
         self._client, self._head, self._document, self._line = client, head, document, line
         self.profile, self.since, self.client_key = profile, since, client.client_key
         self.streams = head.route.path in STREAMING_PATHS and document.streams
@@ -101,12 +101,12 @@ class Held:
         client.exchange_done(False)
 
     def pause(self) -> None:
-        """Nothing is written but a word now and then."""
+        """Pause nothing: only a word is written now and then."""
 
     resume = pause
 
     def sweep(self, now: float, wait_s: float, silent_wait_s: float) -> None:
-        """Tell a client of a stream that it waits, and one that waited for too long that it did."""
+        """Tell the client of a stream that it waits; send away one that waited for too long."""
         if now - self._began > (wait_s if self.streams else silent_wait_s):
             self._line.remember(self)
             self.refuse(errors.loading(self.profile, self._line.eta_s(self.profile)))
@@ -121,7 +121,7 @@ class Held:
         self._client.server.memory.add(self.client_key, number * len(self._document.body))
 
     def _leave(self) -> float:
-        """Wait no more; return for how long it did."""
+        """Leave the queue, and return the seconds in it."""
         self._done = True
         self._count(-1)
         self._line.queue.leave(self)
@@ -129,7 +129,7 @@ class Held:
 
 
 class Line:
-    """Those who wait for models of one slot, and the loads that they ask for."""
+    """The requests that wait for models of one slot, and the loads for them."""
 
     def __init__(self, place: Place, slot: config.Slot, demand: Demand, max_queued: int) -> None:
         self.target = place.target
@@ -138,7 +138,7 @@ class Line:
         self._history = History(slot.journal_file)
         self._loop = demand.server.loop
         self.stats = demand.server.ledger.metrics.slots[place.name]
-        #: who waits: in a queue like that for permits, of which there are none
+        #: a queue like that for permits, of which there are none
         self.queue = Limiter(0, max_queued)
         # clients that were told when to come back, by profile: since when they ask for it, and until when it counts
         self._absent: dict[tuple[str, str], tuple[float, float]] = {}
@@ -182,13 +182,13 @@ class Line:
                     self._failed[row["to"]] = (row["fingerprint"], row["reason"] or "")
 
     def _names_of(self, profile: str) -> list[str]:
-        """The name that a profile is served by, its own, and its aliases."""
+        """Return the name that a profile is served by, its own, and its aliases."""
         known = self._place.known[profile]
         aliases = (known.get("frontdoor") or {}).get("model_aliases") or ()
         return list(dict.fromkeys([(known.get("engine") or {}).get("served_model_name") or profile, profile, *aliases]))
 
     def refusal(self, profile: str) -> Refusal | None:
-        """Why a profile is not loaded for a request now; None while it could be, or is."""
+        """Return why a profile is not loaded for a request now; None if it could be, or is on its way."""
         if profile in (self._asked, self._moving_to):
             return None
         if self._has_failed(profile):
@@ -199,12 +199,12 @@ class Line:
         return errors.load_failed(profile, _REFUSED_NOW, max(1, int(left))) if left > 0 else None
 
     def _has_failed(self, profile: str) -> bool:
-        """Whether the last switch to a profile failed, and it is still rendered as it was then."""
+        """Tell whether the last switch to a profile failed, and the profile is rendered as it was then."""
         fingerprint = self._place.known.get(profile, {}).get("fingerprint")
         return fingerprint is not None and self._failed.get(profile, (None, ""))[0] == fingerprint
 
     def offers(self) -> Iterator[dict[str, Any]]:
-        """Rows of the list of models."""
+        """Yield the profiles as rows of the list of models, each under all its names."""
         self.read()
         for profile in self.profiles:
             known = self._place.known[profile]
@@ -285,7 +285,7 @@ class Line:
         return slot.closed is None and (slot.state.profile or {}).get("name") == profile
 
     def eta_s(self, profile: str) -> float:
-        """In how many seconds a profile will probably be served."""
+        """Estimate in how many seconds a profile will be served."""
         view, closed = self._view(), self.target.slot.closed
         target = self._asked or self._moving_to
         left = closed.retry_after_s if closed is not None and self._moving_to else None
@@ -299,13 +299,13 @@ class Line:
         return eta_s(view, before, profile, now, min_serve_s, self._load_s, target, left_s if target else 0.0)
 
     def _load_s(self, profile: str) -> float:
-        """How long a load takes: as the last of this profile, or the longest of all."""
+        """Estimate how long a load takes: as the last of this profile, or the longest of all."""
         loads = [row for row in self._rows if row["seconds"] and row["outcome"] == "committed"]
         own = [row["seconds"] for row in loads if row["to"] == profile]
         return float(own[0] if own else max((row["seconds"] for row in loads), default=_GUESS_S))
 
     def look(self) -> None:
-        """Let those go on whose model is served, refuse those whose model cannot be, and ask for the next one."""
+        """Let requests go on whose model is served, refuse those whose model cannot be, and ask for the next one."""
         view, now = self._view(), self._loop.time()
         self._absent = {one: told for one, told in self._absent.items() if told[1] > now}
         closes = False
@@ -371,7 +371,7 @@ class Demand:
         keys: Keys | None,
         taken: Callable[[], bool],
     ) -> None:
-        """`taken` tells whether somebody works on the host, who decides what is served meanwhile."""
+        """Begin with a line for each slot that loads models; `taken` tells whether somebody works on the host."""
         self.settings, self.server, self.admin, self.taken = settings, server, admin, taken
         self._keys = keys
         self.stopping = False
@@ -383,21 +383,21 @@ class Demand:
         server.offers = self.offers
 
     def may_load(self, client: ClientConnection) -> bool:
-        """Whether a client's requests may change what is served."""
+        """Tell whether requests of a client may change what is served."""
         if self._keys is None:
             return True
         limits = self._keys.limits(client.key_name) if client.key_name is not None else None
         return limits is not None and limits.may_load
 
     def offers(self, client: ClientConnection) -> list[dict[str, Any]]:
-        """What a client may have loaded, as rows of the list of models; of one name the first."""
+        """Return the profiles that a client may have loaded, as rows of the list of models; of one name the first."""
         if not self.may_load(client):
             return []
         rows = {row["id"]: row for line in reversed(self.lines.values()) for row in reversed([*line.offers()])}
         return list(rows.values())[::-1]
 
     def listing(self, client: ClientConnection, head: RequestHead) -> Job:
-        """The list, or one of its rows, while no engine can be asked for its own."""
+        """Answer with the list of models, or one of its rows, while no engine can be asked for its own."""
 
         async def answer() -> dict[str, Any] | Refusal:
             rows = self.offers(client)
@@ -410,7 +410,7 @@ class Demand:
         return Job(client, head, answer)
 
     def claim(self, client: ClientConnection, head: RequestHead, document: Document) -> Held | Refusal | None:
-        """What becomes of a request whose model is not served, or is being left; None where it is admitted as ever."""
+        """Hold or refuse a request whose model is not served, or is being left; None if it is admitted as ever."""
         content = None if head.coded or document.foreign else document.content
         name = content.get("model") if isinstance(content, dict) else None
         name = name if isinstance(name, str) else ""
@@ -418,37 +418,42 @@ class Demand:
         if target is None or target.slot.closed is not None:
             for one in self.lines.values():
                 one.read()
-        having = [one for one in self.lines.values() if name in one.names]
-        line = next((one for one in having if one.target is target), having[0] if having and target is None else None)
-        asked = target or (self.server.targets[0] if line is None else line.target)
-        if asked.slot.draining:
+            having = [one for one in self.lines.values() if name in one.names and target in (None, one.target)]
+            if having and not having[0].target.slot.draining:
+                return self._wait(client, head, document, name, having[0])
+        # a request that names no model which is known is for the first slot
+        target = self.server.targets[0] if target is None else target
+        line = self.lines.get(target.index)
+        if line is None or not line.closes or target.slot.closed is not None:
             return None
-        if line is None or (target is not None and asked.slot.closed is None):
-            closing = self.lines.get(asked.index)
-            if closing is None or not closing.closes or asked.slot.closed is not None:
-                return None
-            if line is None or not self.may_load(client):
-                return errors.LEAVING
-        elif target is None and (line.serves(line.names[name]) or not self.may_load(client)):
-            # or the model runs as it was rendered before, without this name
-            served = [model for model, one in self.server.by_model.items() if one.slot.closed is None]
-            return errors.not_served_here(name, served)
-        elif not self.may_load(client):
-            return None
-        return line.hold(client, head, document, line.names[name])
+        profile = str((target.slot.state.profile or {}).get("name"))
+        if name not in target.slot.names or profile not in line.names or not self.may_load(client):
+            return errors.LEAVING
+        return line.hold(client, head, document, profile)
+
+    def _wait(
+        self, client: ClientConnection, head: RequestHead, document: Document, name: str, line: Line
+    ) -> Held | Refusal | None:
+        """Hold or refuse a request for a model that is not served."""
+        profile, known = line.names[name], name in self.server.by_model
+        if self.may_load(client) and not line.serves(profile):
+            return line.hold(client, head, document, profile)
+        # or the model runs as it was rendered before, without this name
+        served = [model for model, one in self.server.by_model.items() if one.slot.closed is None]
+        return None if known else errors.not_served_here(name, served)
 
     def look(self) -> None:
         for line in self.lines.values():
             line.look()
 
     def sweep(self, now: float) -> None:
-        """Look who waits for too long, or has not heard of it for long."""
+        """Tell clients of streams that they wait, and send away requests that waited for too long."""
         for line in self.lines.values():
             for held in line.waiting():
                 held.sweep(now, self.settings.wait_s, self.settings.silent_wait_s)
 
     def drain(self) -> None:
-        """Ask for nothing more, and send away who waits."""
+        """Ask for no more loads, and send away the requests that wait."""
         self.stopping = True
         for line in self.lines.values():
             for held in line.waiting():

@@ -191,14 +191,14 @@ def queue_full(queued: int, retry_after_s: int) -> Refusal:
 
 
 def not_served_here(name: str, served: Iterable[str]) -> Refusal:
-    """A model that this client may not have loaded."""
+    """Refuse a model that this client may not have loaded."""
     names = list(served)
-    words = f"the model {name!r} is not served here; served: {', '.join(names)}"
+    words = f"the model {name[:100]!r} is not served here; served: {', '.join(names)}"
     return Refusal(404, "model_not_found", words, details={"param": "model", "models": names})
 
 
 def loading(profile: str, eta_s: float) -> Refusal:
-    """The wait for a model would be, or was, longer than the client may wait."""
+    """Refuse a request whose wait for its model would be, or was, too long."""
     seconds = max(1, math.ceil(eta_s))
     words = (
         f"{profile} is not served yet, and will be in about {seconds} s; ask again then, or for a stream, which waits"
@@ -207,7 +207,7 @@ def loading(profile: str, eta_s: float) -> Refusal:
 
 
 def load_failed(profile: str, reason: str, retry_after_s: int | None = None) -> Refusal:
-    """A profile could not be loaded; the reason is one for everybody."""
+    """Refuse a request for a profile that could not be loaded; every client may read the reason."""
     words = f"{profile} could not be loaded: {reason}"
     if retry_after_s is None:
         words += "; requests do not load it again before it was changed, or somebody has switched to it"

@@ -29,7 +29,7 @@ class View(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What to do now."""
+    """The next thing to do."""
 
     #: the profile to ask for
     switch_to: str = ""
@@ -38,7 +38,7 @@ class Step(NamedTuple):
 
 
 def turns(wishes: Iterable[Wish]) -> list[Wish]:
-    """The first wish for each profile, in the order in which they are loaded.
+    """Return the first wish for each profile, in the order in which the profiles are loaded.
 
     The oldest is first, but no client's second profile comes before another one's first. Who waits is passed by those
     alone who came before, so everybody's turn comes.
@@ -57,15 +57,15 @@ def turns(wishes: Iterable[Wish]) -> list[Wish]:
 
 
 def ahead(view: View, wishes: Iterable[Wish], blocked: Container[str]) -> list[Wish]:
-    """Those whose profile is to be loaded, in their turns."""
+    """Return the wishes whose profile is to be loaded, in their turns."""
     return turns(wish for wish in wishes if wish.profile != view.served and wish.profile not in blocked)
 
 
 def decide(view: View, wishes: Iterable[Wish], blocked: Container[str], now: float, min_serve_s: float) -> Step:
-    """The next step. A model is left when it was served for so long and nothing of it runs.
+    """Decide the next step. A model is left when it was served for so long and nothing of it runs.
 
-    It takes requests until the one that is next has waited for so long as well: then what runs is waited for, and who
-    comes for it waits for its next turn.
+    The model takes requests until the wish that is next is as old as well. Then its answers are waited for, and new
+    requests for it wait for its next turn.
     """
     waiting = [] if view.moving else ahead(view, wishes, blocked)
     if not waiting:
@@ -89,7 +89,7 @@ def eta_s(
     moving_to: str = "",
     left_s: float = 0.0,
 ) -> float:
-    """In how many seconds a profile will probably be served, behind those that are loaded `before` it.
+    """Estimate in how many seconds a profile will be served, behind those that are loaded `before` it.
 
     How long answers run is not known. Of a switch under way, to `moving_to`, so many seconds are left.
     """
