@@ -379,7 +379,7 @@ async def test_a_name_that_the_running_model_does_not_have_yet_is_told(tmp_path:
 @on_loop
 async def test_each_slot_loads_its_own_models(tmp_path: Path) -> None:
     """A name of two slots is that of the first which may load it; what one slot serves is not loaded into the other."""
-    async with two_slots(tmp_path, slot={"on_demand": ["large", "vec"]}) as (run, client, helper, other):
+    async with two_slots(tmp_path, slot={"on_demand": ["large", "vec"]}) as (run, _client, helper, _other):
         host = Host(tmp_path)
         host.run = run
         answer = await host.ask("vec")

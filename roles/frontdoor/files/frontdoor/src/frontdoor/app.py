@@ -107,6 +107,7 @@ class App:
             cors=Origins(config.cors.allow_origins),
             keep_secrets=self.keys is None,
             make_id=maker_of_ids(),
+            offers=lambda client: [] if self._demand is None else self._demand.offers(client),
         )
         if self.keys is not None:
             keys = self.keys

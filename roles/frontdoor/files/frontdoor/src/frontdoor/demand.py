@@ -380,7 +380,6 @@ class Demand:
             for place, slot in zip(admin.places, slots, strict=True)
             if slot.on_demand
         }
-        server.offers = self.offers
 
     def may_load(self, client: ClientConnection) -> bool:
         """Tell whether requests of a client may change what is served."""

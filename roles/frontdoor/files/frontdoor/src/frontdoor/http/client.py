@@ -104,7 +104,7 @@ class Server:
     #: makes names for requests that have none
     make_id: Callable[[], bytes]
     #: what a client may have loaded, as rows of the list of models
-    offers: Callable[[ClientConnection], list[dict[str, Any]]] = lambda _client: []
+    offers: Callable[[ClientConnection], list[dict[str, Any]]]
 
 
 def maker_of_ids() -> Callable[[], bytes]:
