@@ -236,7 +236,7 @@ class App:
         self.followers[slot].permits.outlook.lasted(seconds)
 
     def _taken(self) -> bool:
-        """Whether somebody decides what is served: a person who took the host out of its fleet, or a play."""
+        """Tell whether somebody decides what is served: a person who took the host out of its fleet, or a play."""
         return bool(self.local.maintenance.since()) or epoch(self.local.lease.until()) > time.time()
 
     @property

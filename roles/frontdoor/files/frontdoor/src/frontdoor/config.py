@@ -203,7 +203,7 @@ class Admin(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """How models are loaded that requests name, in slots with profiles `on_demand`."""
+    """The bounds of loads that requests ask for, in slots with profiles `on_demand`."""
 
     #: a model is served for so long before another one is loaded; for so long it takes requests while others wait
     min_serve_s: Duration = 120.0

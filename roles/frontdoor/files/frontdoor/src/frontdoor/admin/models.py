@@ -69,7 +69,7 @@ class Profiles:
         return self._known
 
     def changed(self) -> bool:
-        """Whether files were added, replaced or removed since the last call."""
+        """Tell whether files were added, replaced or removed since the last call."""
         before, self._seen = self._seen, [_written(place) for place in (self._path, self._pending, self._slot_file)]
         return self._seen != before
 

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which model a slot serves next where requests may have one loaded. Pure: times are passed in, in seconds."""
+"""The choice of the model that a slot serves next, by the requests that wait. Pure: times are passed in, in seconds."""
 
 from __future__ import annotations
 
