@@ -15,7 +15,7 @@ from typing import Any
 import openai
 import pytest
 from admin_kit import profile, two_slots, write_keys
-from kit import Answer, Bench, Call, Client, bench, on_loop, until
+from kit import Answer, Bench, Call, Client, bench, on_uvloop, on_virtual_loop, until
 
 CHAT, EMBED, MODELS = "/v1/chat/completions", "/v1/embeddings", "/v1/models"
 LOAD_S, SERVE_S = 60.0, 120.0
@@ -34,6 +34,7 @@ class Host:
         #: profiles whose canary fails, and what the helper says where it begins nothing
         self.bad: set[str] = set()
         self.exit: int | None = None
+        self.load_s = LOAD_S
         self.sequence = 10
 
     def write(self, served: str | None, **changes: Any) -> None:
@@ -75,11 +76,11 @@ class Host:
         self.write(
             None, switch={"id": "1", "from": before, "to": target, "started_at": "", "eta_s": None, "loading": True}
         )
-        await asyncio.sleep(LOAD_S)
+        await asyncio.sleep(self.load_s)
         failed = target in self.bad
         failures = {"failures": [{"phase": "canary"}], "reason": REASON} if failed else {"failures": []}
         served = before if failed else target
-        self.note(target, served, outcome="rolled_back" if failed else "committed", seconds=LOAD_S, **failures)
+        self.note(target, served, outcome="rolled_back" if failed else "committed", seconds=self.load_s, **failures)
         self.write(served)
         return int(failed)
 
@@ -140,7 +141,7 @@ async def door(path: Path, host: Host | None = None, on_demand: Any = ("*",), **
     server.close()
 
 
-@on_loop
+@on_virtual_loop
 async def test_clients_of_openai_get_the_models_that_they_name(tmp_path: Path) -> None:
     async with door(tmp_path) as host:
         url = f"http://127.0.0.1:{host.run.port}/v1"
@@ -157,8 +158,17 @@ async def test_clients_of_openai_get_the_models_that_they_name(tmp_path: Path) -
         assert abs(metrics.load_wait.total / 3 - LOAD_S - SERVE_S) < 1
 
 
+@on_uvloop
+async def test_the_loop_of_production_does_so_too(tmp_path: Path) -> None:
+    async with door(tmp_path, demand={"min_serve_s": 0.2}) as host:
+        host.load_s = 0.2
+        for name in ("tiny-a", "tiny-b", "tiny-a", "tiny-b"):
+            assert (await host.ask(name)).json["choices"][0]["message"]["content"] == name
+        assert len(host.asked) == 3
+
+
 @pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/responses", "/v1/messages", EMBED])
-@on_loop
+@on_virtual_loop
 async def test_every_path_of_a_model_has_it_loaded(tmp_path: Path, path: str) -> None:
     async with door(tmp_path) as host:
         answer = await host.ask("tiny-b", path)
@@ -166,7 +176,7 @@ async def test_every_path_of_a_model_has_it_loaded(tmp_path: Path, path: str) ->
         assert len(host.asked) == 1
 
 
-@on_loop
+@on_virtual_loop
 async def test_a_stream_hears_that_it_waits(tmp_path: Path) -> None:
     async with door(tmp_path, demand={"min_serve_s": 0}) as host:
         answer = await host.ask("tiny-b", stream=True)
@@ -176,7 +186,7 @@ async def test_a_stream_hears_that_it_waits(tmp_path: Path) -> None:
         assert answer.body == b": waiting\n\n" * words + b"data: tiny-b\n\n"
 
 
-@on_loop
+@on_virtual_loop
 async def test_who_awaits_no_stream_is_told_when_to_come_back(tmp_path: Path) -> None:
     async with door(tmp_path, demand={"silent_wait_s": 90}) as host:
         first = await host.ask("tiny-b")
@@ -195,7 +205,7 @@ async def test_who_awaits_no_stream_is_told_when_to_come_back(tmp_path: Path) ->
         assert (await host.ask("tiny-b")).status == 200, "it waits, for it will not take long"
 
 
-@on_loop
+@on_virtual_loop
 async def test_a_wait_has_an_end(tmp_path: Path) -> None:
     async with door(tmp_path, demand={"wait_s": 100, "silent_wait_s": 100, "min_serve_s": 0}) as host:
         host.exit = 4
@@ -206,7 +216,7 @@ async def test_a_wait_has_an_end(tmp_path: Path) -> None:
         assert 15 <= len(host.asked) <= 22
 
 
-@on_loop
+@on_virtual_loop
 async def test_a_profile_that_failed_is_not_tried_again(tmp_path: Path) -> None:
     async with door(tmp_path, demand={"min_serve_s": 0}) as host:
         host.bad = {"tiny-b"}
@@ -238,7 +248,7 @@ async def test_a_profile_that_failed_is_not_tried_again(tmp_path: Path) -> None:
         assert (await host.ask("tiny-b")).status == 200
 
 
-@on_loop
+@on_virtual_loop
 async def test_what_the_host_does_not_begin_is_tried_again_later(tmp_path: Path) -> None:
     async with door(tmp_path, demand={"min_serve_s": 0}) as host:
         host.exit = 1
@@ -253,7 +263,7 @@ async def test_what_the_host_does_not_begin_is_tried_again_later(tmp_path: Path)
         assert host.run.app.ledger.metrics.slots["main"].loads == {"served": 1, "failed": 0, "refused": 1}
 
 
-@on_loop
+@on_virtual_loop
 async def test_nothing_is_loaded_while_somebody_works_on_the_host(tmp_path: Path) -> None:
     note = tmp_path / "maintenance.json"
     async with door(tmp_path, slot={"maintenance_file": str(note)}) as host:
@@ -262,7 +272,7 @@ async def test_nothing_is_loaded_while_somebody_works_on_the_host(tmp_path: Path
         assert not host.asked
 
 
-@on_loop
+@on_virtual_loop
 async def test_only_keys_that_may_have_models_loaded(tmp_path: Path) -> None:
     keys = Path(write_keys(tmp_path / "keys.toml", alice="s-alice", bob="s-bob"))
     keys.write_text(keys.read_text() + "[limits.alice]\nmay_load = true\n")
@@ -280,7 +290,7 @@ async def test_only_keys_that_may_have_models_loaded(tmp_path: Path) -> None:
         assert (await host.ask("tiny-b", CHAT, bob)).status == 200
 
 
-@on_loop
+@on_virtual_loop
 async def test_an_answer_that_runs_is_waited_for_and_others_come_in_for_a_while(tmp_path: Path) -> None:
     async with door(tmp_path, demand={"silent_wait_s": 1000}) as host:
         await asyncio.sleep(SERVE_S)
@@ -300,7 +310,7 @@ async def test_an_answer_that_runs_is_waited_for_and_others_come_in_for_a_while(
         assert [line.split()[1] for line in host.asked] == ["tiny-b", "tiny-a"]
 
 
-@on_loop
+@on_virtual_loop
 async def test_two_clients_that_alternate_change_little(tmp_path: Path) -> None:
     async with door(tmp_path, demand={"wait_s": 3000, "silent_wait_s": 3000}) as host:
         loop = asyncio.get_running_loop()
@@ -314,7 +324,7 @@ async def test_two_clients_that_alternate_change_little(tmp_path: Path) -> None:
         assert 1 <= len(host.asked) <= (loop.time() - began) / (SERVE_S + LOAD_S)
 
 
-@on_loop
+@on_virtual_loop
 async def test_a_frontdoor_that_begins_anew_goes_by_the_state_and_the_journal(tmp_path: Path) -> None:
     async with door(tmp_path, demand={"min_serve_s": 0}) as host:
         first = host.begin("tiny-b")
@@ -333,7 +343,7 @@ async def test_a_frontdoor_that_begins_anew_goes_by_the_state_and_the_journal(tm
         assert len(host.asked) == 2
 
 
-@on_loop
+@on_virtual_loop
 async def test_the_list_is_there_while_nothing_is_served(tmp_path: Path) -> None:
     async with door(tmp_path, on_demand=("tiny-b", "tiny-bad", "unknown")) as host:
         host.write(None, phase="stopped")
@@ -350,7 +360,7 @@ async def test_the_list_is_there_while_nothing_is_served(tmp_path: Path) -> None
         assert (await host.ask("tiny-b")).status == 200
 
 
-@on_loop
+@on_virtual_loop
 async def test_the_queue_has_an_end_and_who_leaves_is_not_waited_for(tmp_path: Path) -> None:
     async with door(tmp_path, admission={"max_queued": 2}) as host:
         clients: list[Client] = [await host.run.client() for _ in range(3)]
@@ -368,7 +378,7 @@ async def test_the_queue_has_an_end_and_who_leaves_is_not_waited_for(tmp_path: P
         assert not host.asked
 
 
-@on_loop
+@on_virtual_loop
 async def test_a_name_that_the_running_model_does_not_have_yet_is_told(tmp_path: Path) -> None:
     async with door(tmp_path) as host:
         host.write("tiny-a", request={"model_aliases": []})
@@ -376,7 +386,7 @@ async def test_a_name_that_the_running_model_does_not_have_yet_is_told(tmp_path:
         assert (refused.status, refused.json["error"]["models"]) == (404, ["served-tiny-a", "tiny-a"])
 
 
-@on_loop
+@on_virtual_loop
 async def test_each_slot_loads_its_own_models(tmp_path: Path) -> None:
     """A name of two slots is that of the first which may load it; what one slot serves is not loaded into the other."""
     async with two_slots(tmp_path, slot={"on_demand": ["large", "vec"]}) as (run, _client, helper, _other):
@@ -394,7 +404,7 @@ async def test_each_slot_loads_its_own_models(tmp_path: Path) -> None:
         assert len(helper.lines) == 1
 
 
-@on_loop
+@on_virtual_loop
 async def test_off_nothing_is_held(tmp_path: Path) -> None:
     async with door(tmp_path, on_demand=()) as host:
         assert (await host.ask("tiny-b")).json["choices"][0]["message"]["content"] == "tiny-a", "as the engine likes it"
