@@ -417,6 +417,31 @@ def test_models_are_loaded_and_unloaded_by_the_slots_own_command(door: HostFront
     assert judged.output.strip() == ""
 
 
+def test_a_request_has_the_model_loaded_that_it_names(door: HostFrontdoor) -> None:
+    """By the helper of the administration, without a key of one; a load that fails leads back and is not repeated."""
+    door.must({"frontdoor_on_demand": {"main": ["*"]}, "frontdoor_on_demand_min_serve": 1})
+
+    def ask(model: str) -> tuple[int, Any]:
+        messages = [{"role": "user", "content": "Who are you?"}]
+        return door.ask("/v1/chat/completions", {"model": model, "messages": messages, "max_tokens": 4})
+
+    for name in ("sim-a", "sim-b", "sim-a"):
+        assert ask(name)[0] == 200
+        assert_serves(door.rig, name)
+    begun = [entry for entry in door.rig.journal() if entry["event"] == "begin"]
+    assert [entry["why"] for entry in begun][-1] == "load sim-a, asked over HTTP with the key on-demand"
+    door.rig.tell("sim-b", "exit-at-start")
+    for _ in range(2):
+        status, said = ask("sim-b")
+        assert (status, said["error"]["code"]) == (503, "load_failed"), said
+        assert "phase " in said["error"]["message"]
+    assert len([entry for entry in door.rig.journal() if entry["event"] == "begin"]) == len(begun) + 1
+    door.rig.tell("sim-b")
+    assert_serves(door.rig, "sim-a")
+    assert ask("sim-a")[0] == 200
+    door.must({})
+
+
 def test_it_is_removed_and_nothing_else_and_made_again(door: HostFrontdoor) -> None:
     root = door.rig.root
     made = [*(f"/etc/systemd/system/{unit}" for unit in UNITS), VENV, CONFIG, "/opt/b70/frontdoor"]
