@@ -504,6 +504,8 @@ def test_keys_that_cannot_be_read_are_shown_until_they_can(browser: Browser, tmp
             assert browser.run("document.getElementById('keys').checkVisibility()")
             assert browser.run(WIDE) == [], f"at {width}"
             assert browser.run(PALE) == [], f"at {width}"
+        both = f"(warn({{keys_error: 'one', settings_error: 'two'}}), {told})"
+        assert [line for line in browser.run(both).split("\n") if line in ("one", "two")] == ["one", "two"]
         # as other warnings look; asked in one go, because the page writes the reason's class at each look
         keys_look, reason_look = browser.run(
             "(reason = document.getElementById('reason'), reason.className = 'wait', reason.hidden = false,"
