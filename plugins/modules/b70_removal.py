@@ -37,7 +37,7 @@ options:
     required: true
     suboptions:
       path:
-        description: The directory. A pattern names several. V({slot}\) here and in O(places[].entries) stands for each
+        description: The directory. A pattern names several. V({slot}) here and in O(places[].entries) stands for each
           slot of the host.
         type: path
         required: true
