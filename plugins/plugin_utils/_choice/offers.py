@@ -95,17 +95,16 @@ def offers(
         name, first = profile["name"], cards in _recommended(profile)
         return (not first, -cards_needed(profile), name not in served, STATUSES.index(profile["status"]), name)
 
-    ranked = sorted(shown, key=rank)
+    ranked = [profile for profile in sorted(shown, key=rank) if everything or profile["name"] in served]
     lines: list[str] = []
     if everything:
-        for profile in ranked:
-            lines += [*_lines(profile, stacks, refused), *_promoted(profile, own), *_recorded(profile["name"], own)]
-    elif served:
-        taken = [profile for profile in ranked if profile["name"] in served]
-        head, *rows = columns(("PROFILE", "CARDS", "STATUS", "SPEED"), [_row(profile) for profile in taken])
-        lines.append(head)
-        for profile, line in zip(taken, rows, strict=True):
-            lines += [line, *_about(profile), *_promoted(profile, own), *_recorded(profile["name"], own)]
+        told = [[*_lines(profile, stacks, refused)] for profile in ranked]
+    else:
+        head, *rows = columns(("PROFILE", "CARDS", "STATUS", "SPEED"), [_row(profile) for profile in ranked])
+        told = [[row, *_about(profile)] for profile, row in zip(ranked, rows, strict=True)]
+        lines += [head] if ranked else []
+    for profile, about in zip(ranked, told, strict=True):
+        lines += [*about, *_promoted(profile, own), *_recorded(profile["name"], own)]
     where = "" if cards is None else f" on {counted(cards)}"
     lines.append(f"{len(served)} of {len(shown)} profiles can be served{where}; a host's own check comes with site.yml")
     if len(fitting) > len(shown):

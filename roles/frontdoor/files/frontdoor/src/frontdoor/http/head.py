@@ -40,7 +40,7 @@ _SINGLE = _SECRET | frozenset(b"host content-length transfer-encoding content-ty
 _REQUEST_OWN_AND_SECRET = _REQUEST_OWN | _SECRET
 _NO_TOKENS = frozenset((b"",))
 _PLAIN = frozenset((b"", b"identity"))
-# Longer targets are unlikely to repeat, and would take memory.
+# Longer targets, and those with a query, are unlikely to repeat; a query may hold what no memory should.
 _SHORT = 256
 # The form of a Host field or of a target's authority (RFC 9110 7.2), without commas, which two readers could split.
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+(?:%25[A-Za-z0-9._~-]+)?\])(?::[0-9]{0,5})?")
@@ -220,7 +220,8 @@ def request_head(raw: bytes, max_headers: int, keep_secrets: bool) -> RequestHea
     if method in (b"CONNECT", b"TRACE"):
         raise HeadError(501, "method_not_supported", f"the method {method.decode()} is not supported")
     http11 = version == "1.1"
-    route, target, authority = (_known_target if len(parsed.target) <= _SHORT else _target)(parsed.target)
+    repeats = len(parsed.target) <= _SHORT and b"?" not in parsed.target
+    route, target, authority = (_known_target if repeats else _target)(parsed.target)
     named = parsed.named(_SINGLE)
     if http11 and b"host" not in named:
         raise HeadError(400, "missing_host", "an HTTP/1.1 request needs a Host field")
