@@ -80,7 +80,7 @@ FRONTDOOR = "roles/frontdoor/files/frontdoor"
 # Where pytest parses the sources of a failure, Python 3.11.2 was seen to break off: "AST constructor recursion depth".
 FRONTDOOR_TESTS = ("--tb=native", f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests")
 HOST, CONTROLLER = "plugins/module_utils", "plugins/plugin_utils"
-SLOT = (f"{HOST}/_slot", "roles/slot", "tests/lab/engine")
+SLOT = (f"{HOST}/_slot", "roles/slot", "templates", "tests/lab/engine")
 MATRICES = tuple(f"tests/scenarios/test_{name}.py" for name in ("faults", "crashes", "reboots", "prediction"))
 # Those of hosts mostly wait, with one process each, while those of processors have a worker per core.
 PROCESSORS, REAL, SIMULATED, PHASES = "processors", "real engine", "simulated engine", "phases of a switch"
@@ -174,13 +174,13 @@ STEPS: dict[str, Step] = {
             ),
             pytest("fresh-healing", "-n2", HEALING, FRESH, env=["B70_SEQUENCES=10000"], limit_s=5400),
         ),
-        covers=("plugins", "roles/profiles", "tests/unit", "tests/lab/engine"),
+        covers=("plugins", "templates", "roles/profiles", "tests/unit", "tests/lab/engine"),
     ),
     "shipping": Step(
         RELEASE,
         (pytest("shipping", "-n2", "--dist=loadfile", "-m", "release", "tests/checks", limit_s=2400),),
         covers=(
-            *("plugins", "roles", "playbooks", "docs", "*.md", "meta", "galaxy.yml", "changelogs"),
+            *("plugins", "templates", "roles", "playbooks", "docs", "*.md", "meta", "galaxy.yml", "changelogs"),
             *("execution-environment.yml", "tests/tools", "tests/checks"),
         ),
     ),
@@ -195,6 +195,7 @@ STEPS: dict[str, Step] = {
             "roles/profiles/files",
             f"{CONTROLLER}/_catalogue",
             f"{CONTROLLER}/_render",
+            "templates",
             "tests/engines",
         ),
     ),
@@ -207,6 +208,7 @@ STEPS: dict[str, Step] = {
                 "roles/recycle",
                 "roles/fleet",
                 "roles/load_balancer",
+                "templates",
                 "playbooks/site.yml",
                 "playbooks/rollout.yml",
             ),
@@ -324,6 +326,7 @@ STEPS: dict[str, Step] = {
                 "plugins/module_utils/_image.py",
                 "plugins/module_utils/_build",
                 f"{CONTROLLER}/_render",
+                "templates",
             ),
             *("tests/system/kinds.py", "tests/system/test_llama.py", "tests/system/test_images.py"),
             "tests/system/test_kinds.py",

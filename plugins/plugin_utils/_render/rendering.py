@@ -13,14 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._environment import Variable
+from ansible_collections.arcpro.b70.plugins.module_utils._environment import PLAIN, Variable
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS, kind_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.production import examined
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import MASK
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.weights import together
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.power import LEAST_W, MOST_W
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import BESIDE
-from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import MARKER
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import BESIDE, Layout
 
 from .._catalogue.checking import PER_CARD
 from .._catalogue.images import runtime_of
@@ -32,20 +31,12 @@ from .._catalogue.stacks import canonical, stack_id
 from .._catalogue.typed import expanded, numa_directives
 from .._nodes import NodePlace, node_place
 from .._slots import other_config_dirs, slot_places
+from .._templates import render
 from .engine import engine_argv, engine_environment
-from .launch import ACCOUNT_FILE, Launch, account_file, launch_of
+from .launch import Launch, launch_of
 from .program import program_files, program_path
 from .relay import bracketed, relay_dir, with_paths
-from .unit import (
-    controller_name,
-    controller_text,
-    network_directives,
-    node_name,
-    node_text,
-    power_directives,
-    unit_name,
-    unit_text,
-)
+from .unit import network_directives, node_data, power_directives, unit_data, unit_name
 
 SCHEMA = 1
 _OF_SIDE = ("unit", "unit_sha256", "cards", "backend_url", "argv", "env")
@@ -88,9 +79,10 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     engine_ip_allow: addresses, networks, or systemd's names for some.
     weights: what the host said of the directories of models: by directory, where the model stands (``at``) and the
     digest of its record (``record``, see `weights.digest`).
+    template_dirs: the site's folders of templates that replace those of the collection (b70_template_dirs).
     """
     known = {*_TEXT, "backend_port", "cards", "stacks", "env", "legacy_units", "refused_statuses", "engine_ip_allow"}
-    known |= {"slots", "power_cap_w", "nodes", "node", "mixed", "weights"}
+    known |= {"slots", "power_cap_w", "nodes", "node", "mixed", "weights", "template_dirs"}
     lists = {"legacy_units": [], "refused_statuses": ["rejected", "blocked"], "engine_ip_allow": []}
     checked: dict[str, Any] = {
         "env": {},
@@ -102,6 +94,7 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         "power_cap_w": None,
         "command": "b70ctl",
         "mixed": None,
+        "template_dirs": [],
     }
     checked |= settings
     for key in settings:
@@ -486,28 +479,29 @@ def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str
     :raises ValueError: naming the profile or the setting that is wrong.
     """
     checked = check_settings(settings)
-    run_dir, slot = checked["run_dir"], checked["slot"]
-    directories = f"{MARKER}\nd {run_dir} 0755 root root -\nd {run_dir}/{slot} 0755 root root -\n"
-    tmpfiles = f"{checked['tmpfiles_dir']}/b70-slot-{slot}.conf"
-    files = [{"path": tmpfiles, "content": directories, "mode": "0644"}, _slot_file(checked)]
+    config_dir, layout, dirs = checked["config_dir"], Layout(slot=checked["slot"]), checked["template_dirs"]
+    checked["program"] = program_path(checked)
+
+    def file(path: str, template: str, data: Mapping[str, Any]) -> dict[str, str]:
+        return {"path": path, "content": render(template, data, dirs), "mode": "0644"}
+
+    tmpfiles = f"{checked['tmpfiles_dir']}/b70-slot-{layout.slot}.conf"
+    files = [file(tmpfiles, "b70-slot-tmpfiles.conf", checked), _slot_file(checked)]
     units: list[dict[str, str]] = []
-    names: list[str] = []
     here = [name for name in profiles if is_here(profiles[name], checked["node"])]
     for name in sorted(here, key=lambda name: unit_name(name, checked["slot"])):
         resolved, environments = resolve(profiles[name], checked)
-        base = f"{checked['config_dir']}/profiles/{name}"
+        base = f"{config_dir}/profiles/{name}"
         engine = profiles[name]["engine"]
-        numa = list(numa_directives(engine["numa"]))
-        network = network_directives(_on_node(profiles[name], checked["node"]), checked)
-        manifest = checked["stacks"][profiles[name]["stack"]]
-        launch = launch_of(manifest)
-        root = launch.places("", checked["cache_dir"], engine["cache_key"])["cache_root"]
-        directives = {
+        launch = launch_of(checked["stacks"][profiles[name]["stack"]])
+        settings = {
             **checked,
             "kill_signal": engine["kill_signal"],
-            "numa": numa,
-            "network": network,
-            "cache_root": root,
+            "directives": [
+                *numa_directives(engine["numa"]),
+                *network_directives(_on_node(profiles[name], checked["node"]), checked),
+            ],
+            "cache_root": launch.places("", checked["cache_dir"], engine["cache_key"])["cache_root"],
         }
         variables: list[dict[str, str]] = []
         several, beside = resolved["engine"].get("replicas"), resolved["engine"].get("beside")
@@ -516,22 +510,21 @@ def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str
             single = {**resolved, **one, "engine": {**resolved["engine"], **one}}
             which = BESIDE if one is beside else one.get("index")
             env_file = f"{base}.env" if which is None else f"{base}@{which}.env"
-            text = unit_text(single, {**directives, "env_file": env_file}, launch)
+            template = "b70-slot-relay.service" if engine.get("remote") else "b70-slot.service"
+            data = unit_data(single, {**settings, "env_file": env_file}, launch)
+            unit = file(f"{checked['unit_dir']}/{single['unit']}", template, data)
+            units.append(unit)
             # Lets the host see that a unit was edited by hand.
-            one["unit_sha256"] = hashlib.sha256(text.encode()).hexdigest()
-            header = f"{MARKER[2:]}\nEnvironment of {single['unit']}; not a shell script."
-            variables.append({"path": env_file, "content": launch.environment(environment, header), "mode": "0644"})
-            units.append({"path": f"{checked['unit_dir']}/{single['unit']}", "content": text, "mode": "0644"})
-            names.append(single["unit"])
+            one["unit_sha256"] = hashlib.sha256(unit["content"].encode()).hexdigest()
+            shown = {"unit": single["unit"], "variables": environment, "container": launch.image, "plain": PLAIN}
+            variables.append(file(env_file, "b70-slot.env", shown))
         resolved["unit_sha256"] = of_engines[0]["unit_sha256"]
         files.append({"path": f"{base}.json", "content": json.dumps(resolved, indent=2) + "\n", "mode": "0644"})
         files += variables
     if any(launch_of(checked["stacks"][profile["stack"]]).image for profile in profiles.values()):
-        path = f"{checked['config_dir']}/{ACCOUNT_FILE}"
-        files.append({"path": path, "content": account_file(checked), "mode": "0644"})
+        files.append(file(f"{config_dir}/account.env", "b70-slot-account.env", checked))
     if checked["node"]:
-        text = node_text(program_path(checked), slot, checked["node"], checked)
-        units.append({"path": f"{checked['unit_dir']}/{node_name(slot)}", "content": text, "mode": "0644"})
-    controller = controller_text(program_path(checked), slot)
-    units.append({"path": f"{checked['unit_dir']}/{controller_name(slot)}", "content": controller, "mode": "0644"})
+        node = node_data(checked["node"], checked)
+        units.append(file(f"{checked['unit_dir']}/{layout.node_unit}", "b70-node.service", node))
+    units.append(file(f"{checked['unit_dir']}/{layout.controller_unit}", "b70-controller.service", checked))
     return files + program_files(checked) + units
