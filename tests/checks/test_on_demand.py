@@ -17,7 +17,7 @@ TRIED = {
     "right": {"main": ["*"], "aux": ["vec", "vec-2"]},
     "wrong": {"main": ["*"], "other": ["*"]},
 }
-TEXT = f"lookup('ansible.builtin.template', '{ROOT / 'roles/frontdoor/templates/frontdoor.toml.j2'}')"
+TEXT = f"lookup('ansible.builtin.template', '{ROOT / 'templates/frontdoor.toml.j2'}')"
 
 
 def test_models_on_demand(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_a_line_may_name_another_slot_of_the_host(two):
 @pytest.mark.parametrize("others", [[], ["aux"], ["aux", "third"]])
 def test_the_unit_of_the_helper_may_write_what_a_switch_in_any_slot_writes(others):
     """Also a switch of main does, which stops a slot that uses a card of its profile."""
-    folder = Path(__file__).parents[5] / "roles/frontdoor/templates"
+    folder = Path(__file__).parents[5] / "templates"
     given = {"frontdoor_slot": "main", "frontdoor_other_slots": others, "frontdoor_slot_command": "/opt/b70/bin/b70ctl"}
     given |= {"frontdoor_slot_config_dir": str(LAYOUT.config_dir), "frontdoor_slot_state_dir": str(LAYOUT.state_dir)}
     given |= {"frontdoor_state_file": str(LAYOUT.state_file), "__paths_slot_run_dir": str(LAYOUT.run_dir)}
