@@ -306,7 +306,7 @@ way:
       V(beside), the new engine was started and verified on free cards while the old one served.
   returned: always
   type: str
-  choices: [plain, rolling, beside]
+  choices: [plain, rolling, beside, standby]
 switch_id:
   description: Identifier of this run in the journal.
   returned: always

@@ -757,7 +757,8 @@ def run(controller: Controller, told: Callable[[], bool], wait: Callable[[float]
 
 def _stirring(units: Sequence[UnitState]) -> tuple[UnitState, ...]:
     """Return the units that systemd is about to start again, or that are about to end: they are awaited."""
-    return tuple(unit for unit in units if unit.sub == "auto-restart" or unit.active == "deactivating")
+    awake = [unit for unit in units if not unit.asleep]
+    return tuple(unit for unit in awake if unit.sub == "auto-restart" or unit.active == "deactivating")
 
 
 def _reason(one: Watched) -> str:

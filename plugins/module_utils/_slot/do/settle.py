@@ -37,7 +37,7 @@ def guard_checks(run: Run) -> list[str]:
         warnings.append(f"there is no way back: it is {run.profile.name} itself that is started anew")
     elif run.plan.previous is not None and (lacks := guards.lacking(run.fx, run.plan.previous, run.request.planned)):
         warnings.append(f"there is no way back: {lacks}")
-    if Phase.START in run.plan.forward and (words := run.compiles_first(run.profile)):
+    if Phase.START in run.plan.forward and not run.plan.wakes and (words := run.compiles_first(run.profile)):
         warnings.append(words)
     return warnings
 
@@ -124,7 +124,7 @@ def record_end(run: Run, outcome: End, profile: str | None, fingerprint: str | N
         at=stamp(run.fx.clock.now()),
         outcome=str(outcome),
         kind=str(run.plan.kind),
-        way=str(run.plan.way),
+        way=str(run.way),
         profile=profile,
         fingerprint=fingerprint,
         verified=run.clients.verified,
@@ -162,7 +162,7 @@ def close(run: Run) -> None:
         run.did(action)
     run.clients.verified = False
     run.clients.served = None
-    run.clients.wait = _wait(run) if run.request.active and not halting else Wait(*_now(run))
+    run.clients.wait = wait_of(run) if run.request.active and not halting else Wait(*_now(run))
     fields: dict[str, Any] = {
         **_kept(run.front.current()),
         "phase": "failed" if halting else "switching",
@@ -197,7 +197,7 @@ def _now(run: Run) -> tuple[str, float]:
     return stamp(run.fx.clock.now()), run.fx.clock.monotonic()
 
 
-def _wait(run: Run) -> Wait:
+def wait_of(run: Run) -> Wait:
     """Return the wait for this direction's engine, which begins now."""
     key = run.load_key(run.profile)
     return Wait(*_now(run), key, alike.wait_s(run.fx, run.layout, run.seen.memory.load_times, key))
@@ -239,7 +239,7 @@ def _left_behind(state: SlotState | None) -> tuple[int, ...]:
 
 def tell_beside(run: Run, *, loading: bool = False) -> None:
     """Tell the frontdoor that an engine starts beside the one that keeps getting the clients."""
-    run.clients.wait = run.clients.wait or _wait(run)
+    run.clients.wait = run.clients.wait or wait_of(run)
     state = run.front.current()
     if state is not None:
         _show(run, {**state.fields, "switch": switch_part(run, loading=loading)}, "that an engine is started beside it")

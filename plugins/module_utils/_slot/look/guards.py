@@ -392,7 +392,7 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
         # An engine that runs already, such as after a boot with another kernel, goes on, with a warning.
         if unproven_access:
             raise SlotFault(unproven_access)
-    ours = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running]
+    ours = [unit.name for unit in (*seen.units, *seen.legacy) if unit.at_work]
     check_port(fx, profile, ours)
     if plan.kind is Kind.SWITCH and request.mode is Mode.SWITCH:
         memory.check(fx, profile, wanted_elsewhere(fx, layout, plan.clears))

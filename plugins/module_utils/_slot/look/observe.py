@@ -22,6 +22,7 @@ from ..model.quarantine import read as read_quarantine
 from ..model.rendering import Rendering, alike, check_profile, committed, in_place, pending, without_a_start
 from ..model.replicas import as_rendered
 from ..model.slot_file import read_slot_file
+from ..model.standby import read_sleeper
 from ..model.state_file import SlotState, current_env, profile_part
 from ..words.effects import Effects, Files
 from ..words.types import Gate, Layout, Mode, Neighbour, Request, SlotFault, UnitState
@@ -96,9 +97,13 @@ def _memory_in(text: str) -> Memory:
 
 def slot_units(fx: Effects, layout: Layout) -> tuple[tuple[UnitState, ...], tuple[UnitState, ...]]:
     """Return (units of the slot, legacy units that exist)."""
-    seen = fx.units.survey(layout.unit_prefix, read_slot_file(fx, layout).legacy_units)
+    settings = read_slot_file(fx, layout)
+    seen = fx.units.survey(layout.unit_prefix, settings.legacy_units)
     own = tuple(unit for unit in seen if unit.name.startswith(layout.unit_prefix))
-    return own, tuple(unit for unit in seen if unit not in own and unit.exists)
+    if settings.standby:
+        asleep = fx.files.names(layout.standby_dir)
+        own = tuple(replace(unit, asleep=unit.name in asleep) for unit in own)
+    return own, tuple(unit for unit in seen if not unit.name.startswith(layout.unit_prefix) and unit.exists)
 
 
 def other_slots(fx: Effects, layout: Layout) -> dict[str, Layout]:
@@ -332,8 +337,15 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
     # After a boot there is no state; then this is what the run will write.
     proven = state.verified if state is not None else request.gate is Gate.VERIFIED
     wanted = current_env(layout.slot, shown, proven)
+    unchanged = target.standby and (new is None or new == live)
     return replace(
         seen,
+        wakes=unchanged and all(_sleeps_on(fx, layout, look, state) for look in looks),
+        drowsy=tuple(
+            unit.name
+            for unit in units
+            if target.standby and request.mode is Mode.SWITCH and _may_sleep(fx, layout, unit, seen)
+        ),
         target=target,
         rendering=new or live,
         live=live,
@@ -347,6 +359,25 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
         and not any(fx.files.hidden(path) for path in (layout.run_dir, layout.slot_run_dir, layout.state_file))
         and all(getattr(state, key) == value for key, value in _published(state, shown).items()),
     )
+
+
+def _sleeps_on(fx: Effects, layout: Layout, look: Look, state: SlotState | None) -> bool:
+    """Return whether the engine sleeps, and is the process that was put to sleep, of the rendering in place."""
+    single, unit = look.single, look.unit
+    known = read_sleeper(fx.files, layout, unit.name) if unit.asleep and unit.settled else None
+    if known is None or (known.invocation_id, known.fingerprint) != (unit.invocation_id, single.fingerprint):
+        return False
+    return same_rendering(fx, layout, single, state, unit)
+
+
+def _may_sleep(fx: Effects, layout: Layout, unit: UnitState, seen: Seen) -> bool:
+    """Return whether the unit's engine is served and verified, and of a profile that may sleep."""
+    if seen.state is None or not unit.settled or not seen.state.passed.get(unit.invocation_id):
+        return False
+    try:
+        return load_profile(fx, layout, layout.profile_of(unit.name)).standby
+    except SlotFault:
+        return False
 
 
 def _published(state: SlotState, profile: Profile) -> dict[str, Any]:

@@ -253,7 +253,7 @@ def _with_times(load_times: LoadTimes, line: Mapping[str, Any], outcome: str) ->
 def failure_data(failure: Failure | None) -> dict[str, Any] | None:
     """Return a failure for the journal and for results, without what only the machine asks of it."""
     whole = plain(failure)
-    return whole and {key: value for key, value in whole.items() if key not in ("told", "host", "exposed")}
+    return whole and {key: value for key, value in whole.items() if key not in ("told", "host", "exposed", "woken")}
 
 
 def encode_memory(memory: Memory) -> str:
