@@ -23,11 +23,11 @@ from pathlib import Path
 
 from . import _files
 from ._environment import PLAIN
-from ._slot.face.api import caller
+from ._slot.host.caller import caller
 from ._slot.host.clock import SystemClock
 from ._slot.host.files import HostFiles
 from ._slot.host.locks import FileLocks
-from ._slot.look.observe import remembered
+from ._slot.look.journal import remembered
 from ._slot.model.state_file import stamp
 from ._slot.words.effects import RENDERING
 from ._slot.words.types import EXCLUSIVE, SlotFault

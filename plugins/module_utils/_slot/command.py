@@ -19,11 +19,13 @@ from typing import Any
 from .daemons import daemon
 from .daemons.node_service import NodeService
 from .face import admin, api, table
+from .host.caller import caller
 from .host.clock import SystemClock
 from .host.effects import host_effects
 from .host.node_server import NodeServer
+from .look.journal import read_memory
 from .look.node_link import INTERVAL_S, await_nodes, read_key
-from .look.observe import load_profile, read_memory
+from .look.observe import load_profile
 from .model import quarantine
 from .model.node_key import respond
 from .model.nodes import Report
@@ -233,13 +235,13 @@ def _execute(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Sa
             say({"bash": "\n".join(script)}, script)
             return DONE
         if arguments.word == "quarantine":
-            held = api.isolate(fx, layout, api.caller(), arguments.why)
+            held = api.isolate(fx, layout, caller(), arguments.why)
             say(held, [held["msg"], *(f"note: {text}" for text in held["warnings"])])
             return DONE
         if arguments.word == "clear-quarantine":
             return _clear(arguments, fx, layout, say)
         if arguments.word == "maintenance":
-            held = api.maintain(fx, layout, api.caller(), arguments.why)
+            held = api.maintain(fx, layout, caller(), arguments.why)
             say(held, [held["msg"]])
             return DONE
         if arguments.word == "history":
@@ -279,7 +281,7 @@ def _change(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Say
         slot=layout.slot,
         lock_timeout_s=max(0.0, arguments.lock_timeout),
         switch_id=api.new_switch_id(stamp(fx.clock.now())),
-        who=api.caller(),
+        who=caller(),
         why=arguments.why,
     )
     if arguments.word == "switch":
@@ -390,7 +392,7 @@ def _cards(fx: Effects, say: Say) -> int:
 def _clear(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Say) -> int:
     try:
         held = quarantine.read(fx, layout)
-        done = api.release(fx, layout, api.caller(), arguments.why)
+        done = api.release(fx, layout, caller(), arguments.why)
     except OSError as error:
         raise SlotFault(f"the quarantine could not be cleared: {error}") from error
     say({"cleared": plain(held), "msg": done["msg"]}, [done["msg"]])

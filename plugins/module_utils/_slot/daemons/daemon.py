@@ -30,8 +30,9 @@ from ..kinds.kernel import CardFault, card_faults
 from ..kinds.table import kind_of
 from ..look import strangers
 from ..look.frontdoor import FrontdoorLink, read_state
+from ..look.journal import read_memory
 from ..look.node_link import ask
-from ..look.observe import health_of, load_profile, read_memory, slot_units
+from ..look.observe import health_of, load_profile, slot_units
 from ..model import liveness, quarantine, replicas
 from ..model.journal import CONTROLLER, WATCHDOG, Memory, encode
 from ..model.liveness import Climb, Judgement, Liveness, Policy, Rung, Sample, Verdict

@@ -19,8 +19,9 @@ from ..do.phases import ALIVE_LIMIT_S
 from ..face import api
 from ..look import guards, strangers
 from ..look.frontdoor import FrontdoorLink, read_state
+from ..look.journal import read_memory
 from ..look.node_link import ask, heard, mapping, read_part, weights_of
-from ..look.observe import installed_profiles, load_profile, load_wanted, read_memory
+from ..look.observe import installed_profiles, load_profile, load_wanted
 from ..model import nodes, quarantine
 from ..model.nodes import ENDED, REFUSED, RUNS, Group, Node, Offer, Part, Report, Wish
 from ..model.profile import Profile

@@ -19,8 +19,9 @@ from ..kinds.symptoms import Match, diagnose
 from ..kinds.table import DEFAULT, kind_of
 from ..look import strangers
 from ..look.frontdoor import FrontdoorLink, read_state
+from ..look.journal import read_memory
 from ..look.node_link import lost_part
-from ..look.observe import load_profile, near_end, neighbours, observe, other_slots, read_memory, slot_units
+from ..look.observe import load_profile, near_end, neighbours, observe, other_slots, slot_units
 from ..model import quarantine
 from ..model.journal import INTERRUPTED, Attempt, Memory, encode
 from ..model.nodes import for_clients

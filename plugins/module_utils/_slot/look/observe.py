@@ -10,13 +10,12 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
 from ..ask.identity import command_drift, environment_drift
 from ..decide.machine import Look, Seen
-from ..model.journal import JOURNALS_KEPT, Memory, Verified, begins_with_memory, remember
+from ..model.journal import Memory, Verified
 from ..model.profile import Profile
 from ..model.quarantine import read as read_quarantine
 from ..model.rendering import Rendering, alike, check_profile, committed, in_place, pending, without_a_start
@@ -24,13 +23,13 @@ from ..model.replicas import as_rendered
 from ..model.slot_file import read_slot_file
 from ..model.standby import read_sleeper
 from ..model.state_file import SlotState, current_env, profile_part
-from ..words.effects import Effects, Files
+from ..words.effects import Effects
 from ..words.types import Gate, Layout, Mode, Neighbour, Request, SlotFault, UnitState
 from . import strangers
 from .frontdoor import read_state
+from .journal import read_memory
 from .memory import lacks_beside
 
-JOURNAL_TAIL_BYTES = 4 * 2**20  # several times the size at which the next file is begun
 _HEALTH_TIMEOUT_S = 2.0
 _HEALTH_TRIES = 3
 
@@ -64,35 +63,6 @@ def load_wanted(fx: Effects, layout: Layout, name: str) -> Profile:
 
 def _parsed(layout: Layout, rendering: Rendering) -> Profile:
     return check_profile(layout, rendering.name, rendering.profile, f"the rendering of {rendering.name}")
-
-
-def read_memory(fx: Effects, layout: Layout) -> Memory:
-    """Return what the journal remembers: from its last lines and, unless it begins with a memory, from older files."""
-    return remembered(fx.files, layout)
-
-
-def remembered(files: Files, layout: Layout) -> Memory:
-    """Return the same as `read_memory`, from files alone.
-
-    A file that can't be read is skipped: a run that has to write to it fails then.
-    """
-    text = ""
-    for path in (layout.journal_file, *(layout.older_journal(number) for number in range(1, JOURNALS_KEPT + 1))):
-        older = None
-        with suppress(OSError):
-            older = files.tail(path, JOURNAL_TAIL_BYTES)
-        if older:
-            text = f"{older}\n{text}".lstrip("\n")
-            if begins_with_memory(text):
-                break
-    return _memory_in(text)
-
-
-# The controller asks at each look, and between two of its steps nothing is written.
-@lru_cache(maxsize=4)
-def _memory_in(text: str) -> Memory:
-    # Not `splitlines`: the words of an engine may contain other line ends.
-    return remember(text.split("\n"))
 
 
 def slot_units(fx: Effects, layout: Layout) -> tuple[tuple[UnitState, ...], tuple[UnitState, ...]]:
