@@ -122,6 +122,10 @@ options:
         type: list
         elements: str
         default: [rejected, blocked]
+  host:
+    description: What M(arcpro.b70.b70_host_info) returned of the host. Without it, the cards are counted anew.
+    type: dict
+    default: {}
   files:
     description: Internal, between the action plugin and the module.
     type: list
@@ -307,6 +311,7 @@ def main() -> None:
         argument_spec={
             "directories": {"type": "list", "elements": "dict", "default": [], "options": directory_spec},
             "settings": {"type": "dict", "options": SETTINGS},
+            "host": {"type": "dict", "default": {}},
             "profile_dirs": {"type": "list", "elements": "str", "default": []},
             "stack_dirs": {"type": "list", "elements": "str", "default": []},
             "inline_profiles": {"type": "dict", "default": {}},
@@ -374,6 +379,8 @@ def main() -> None:
         units_changed=plan.units_changed,
         reload_needed=plan.reload_needed,
         diff=_slot_files.diff(plan),
+        # Without the files: megabytes, which may have what is nobody's business.
+        invocation={"module_args": {key: value for key, value in params.items() if key != "files"}},
     )
 
 
