@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import yaml
 
 from ansible_collections.arcpro.b70.plugins.module_utils._environment import quoted
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import MARKER
@@ -50,12 +51,13 @@ def _environment(folders: tuple[str, ...]) -> jinja2.Environment:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {
-        "word": quote,
-        "path": quote_path,
-        "one_line": one_line,
-        "quoted": quoted,
-        "json": json.dumps,
-    }
+    environment.filters |= {"word": quote, "path": quote_path, "one_line": one_line, "quoted": quoted}
+    environment.filters |= {"json": json.dumps, "yaml": _yaml}
     environment.globals["marker"] = MARKER
     return environment
+
+
+def _yaml(value: Any) -> str:
+    """Return a value as YAML in its own order; texts of Ansible's own types, which YAML does not know, become plain."""
+    plain = json.loads(json.dumps(value))
+    return str(yaml.safe_dump(plain, sort_keys=False, default_flow_style=False, width=120)).rstrip("\n")
