@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -85,7 +86,7 @@ MATRICES = tuple(f"tests/scenarios/test_{name}.py" for name in ("faults", "crash
 # Those of hosts mostly wait, with one process each, while those of processors have a worker per core.
 PROCESSORS, REAL, SIMULATED, PHASES = "processors", "real engine", "simulated engine", "phases of a switch"
 # The lanes of hosts take longest, and each step of a host waits for the one before it: the processors come second.
-NICENESS = {PROCESSORS: 10}
+NICENESS = {PROCESSORS: 5}
 RELEASE = "release"  # the lane of what `make test` runs only when it is due and there is time
 # New examples of property tests, where `make test` has the same in each run.
 FRESH = "--hypothesis-profile=fresh"
@@ -445,6 +446,9 @@ async def run_command(command: Command, log: IO[bytes] | None, niceness: int = 0
         stderr=asyncio.subprocess.STDOUT if log else None,
         start_new_session=True,
     )
+    # Where the kernel shares processors among sessions, as it does by default, only the niceness of a session counts.
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{process.pid}/autogroup").write_text(str(niceness))
     try:
         code = await asyncio.wait_for(process.wait(), command.limit_s)
     except TimeoutError:
