@@ -37,6 +37,7 @@ PREFIX = "b70-slot-main-"
 CORE = b"VLLM::EngineCore"
 ENGINES = re.compile(rb"venv/bin/(vllm|llama-server)(?! keeper)|/haproxy ")
 PODMAN = b"/usr/bin/podman"
+LOADS = {"live": ["never-ready"]}
 WANTS = "etc/systemd/system/multi-user.target.wants"
 
 
@@ -196,8 +197,8 @@ class Rig:
         """b70ctl with --json."""
         return self.run(CTL, *words, "--json", limit_s=limit_s)
 
-    def tell(self, profile: str, *faults: str, **values: float) -> None:
-        """Say how the engine of a profile behaves from its next start on."""
+    def tell(self, profile: str, *faults: str, **values: Any) -> None:
+        """Say how the engine of a profile behaves from its next start on. With LOADS it loads until the next word."""
         if profile == self._healthy and faults:
             self._healthy = ""
         told = {"faults": list(faults), **values}

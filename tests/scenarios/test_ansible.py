@@ -17,13 +17,12 @@ import pytest
 from machine import kill_tree, wait_for
 from scenarios.outcome import assert_serves, loading
 from scenarios.recording import Recording
-from scenarios.rig import Rig
+from scenarios.rig import LOADS, Rig
 
 pytestmark = pytest.mark.scenario
 Begin = Callable[[], Recording]
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-LOAD_S = 6.0
 FRONTDOOR = "b70-openai-frontdoor.service"
 SSH_SESSION = r"for pid in $(pgrep -f '^sshd: root@notty'); do kill -9 $pid; done; true"
 
@@ -63,7 +62,7 @@ def wait_loading(rig: Rig) -> None:
 
 def test_a_play_that_is_killed_does_not_end_the_switch(rig: Rig, recorded: Begin) -> None:
     rig.have("sim-a")
-    rig.tell("sim-b", load_s=LOAD_S)
+    rig.tell("sim-b", **LOADS)
     recorded()
     with start_play(rig, "sim-b") as process:
         wait_loading(rig)
@@ -71,6 +70,7 @@ def test_a_play_that_is_killed_does_not_end_the_switch(rig: Rig, recorded: Begin
         process.communicate(timeout=120)
     rig.must("sh", "-c", SSH_SESSION)
     assert rig.state()["phase"] in ("switching", "verifying"), "the switch ended with the play"
+    rig.tell("sim-b")
     rig.wait_settled()
     assert_serves(rig, "sim-b")
     code, said = play(rig, "sim-b")
@@ -81,7 +81,7 @@ def test_a_play_that_is_killed_does_not_end_the_switch(rig: Rig, recorded: Begin
 @pytest.mark.exhaustive
 def test_a_module_that_is_killed_is_missed_and_the_next_run_settles_it(rig: Rig, recorded: Begin) -> None:
     rig.have("sim-a")
-    rig.tell("sim-b", load_s=LOAD_S)
+    rig.tell("sim-b", **LOADS)
     recorded()
     with start_play(rig, "sim-b") as process:
         wait_loading(rig)
