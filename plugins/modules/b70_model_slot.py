@@ -303,7 +303,8 @@ outcome:
 way:
   description:
     - How engines were replaced. With V(rolling), replicas were replaced in batches while the others served. With
-      V(beside), the new engine was started and verified on free cards while the old one served.
+      V(beside), the new engine was started and verified on free cards while the old one served. With V(standby), it
+      was asleep and was woken.
   returned: always
   type: str
   choices: [plain, rolling, beside, standby]

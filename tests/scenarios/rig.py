@@ -290,7 +290,7 @@ class Rig:
             f"systemctl reset-failed '{PREFIX}*'; systemctl kill -s HUP b70-sim-keeper;"
             f"rm -rf /{WANTS}/{PREFIX}* {SIM_DIR}/reached /var/lib/b70/journal/* /{QUARANTINE}"
             " /var/lib/b70/committed/* /var/lib/b70/evidence/*"
-            " /etc/b70-vllm-slot/current.env /run/b70/main/*.json*; true"
+            " /etc/b70-vllm-slot/current.env /run/b70/main/*.json* /run/b70/main/standby; true"
         )
         self.must("sh", "-c", script)
         wait_for(lambda: not list(self.engines()), "all engines have ended")

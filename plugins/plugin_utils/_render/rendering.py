@@ -73,6 +73,7 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     refused_statuses: statuses of profiles.
     cards: how many the host has, or None if that is not known; replicas: per_card needs it, and so do second sides.
     mixed: the numbers of the B70 cards on a host that has cards of other models beside them; None on any other host.
+    standby: how many engines of the slot may sleep while another one serves.
     power_cap_w: watts that no card of the host may exceed while an engine runs; None for no such limit.
     nodes: the variable b70_nodes; node: the name of this host there.
     slots: the variable b70_slots; then cards and port are those of this slot.
@@ -82,7 +83,7 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     template_dirs: the site's folders of templates that replace those of the collection (b70_template_dirs).
     """
     known = {*_TEXT, "backend_port", "cards", "stacks", "env", "legacy_units", "refused_statuses", "engine_ip_allow"}
-    known |= {"slots", "power_cap_w", "nodes", "node", "mixed", "weights", "template_dirs"}
+    known |= {"standby", "slots", "power_cap_w", "nodes", "node", "mixed", "weights", "template_dirs"}
     lists = {"legacy_units": [], "refused_statuses": ["rejected", "blocked"], "engine_ip_allow": []}
     checked: dict[str, Any] = {
         "env": {},
@@ -92,6 +93,7 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         "slot": "main",
         "cards": None,
         "power_cap_w": None,
+        "standby": 0,
         "command": "b70ctl",
         "mixed": None,
         "template_dirs": [],
@@ -128,6 +130,9 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     checked["power_cap_w"] = None if checked["power_cap_w"] in (None, "") else int(checked["power_cap_w"])
     if checked["power_cap_w"] is not None and not LEAST_W <= checked["power_cap_w"] <= MOST_W:
         raise ValueError(f"slot_power_cap_w is {checked['power_cap_w']}; it is {LEAST_W} to {MOST_W} (watts per card)")
+    checked["standby"] = int(checked["standby"] or 0)
+    if checked["standby"] < 0:
+        raise ValueError(f"slot_standby is {checked['standby']}; it is how many engines may sleep, from 0 on")
     if isinstance(checked["engine_ip_allow"], (str, Mapping)):
         raise ValueError(f"the slot setting engine_ip_allow is a list, not {checked['engine_ip_allow']!r}")
     for network in checked["engine_ip_allow"]:
@@ -263,11 +268,56 @@ def may_have_sides(profile: Mapping[str, Any]) -> bool:
     return bool(profile["replicas"] == 1 and profile["nodes"] == 1 and profile["cards"])
 
 
+_FIRST_STANDBY = 16  # the ports before it are those of replicas
+
+
+def _standby_ports(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any]) -> dict[str, int]:
+    """Return the port of each profile whose engine may sleep: it keeps it while another engine serves.
+
+    :raises ValueError: where the slot has too few ports.
+    """
+    if not settings["standby"]:
+        return {}
+    names = [name for name in sorted(profiles) if _sleeps(profiles[name]) and _is_one(profiles[name])]
+    if names and _FIRST_STANDBY + len(names) > settings["ports"]:
+        raise ValueError(
+            f"slot_standby needs a port for each of {len(names)} profiles, the first is "
+            f"{settings['backend_port'] + _FIRST_STANDBY}, and the slot has the ports before "
+            f"{settings['backend_port'] + settings['ports']}"
+        )
+    return {name: settings["backend_port"] + _FIRST_STANDBY + place for place, name in enumerate(names)}
+
+
+def _sleeps(profile: Mapping[str, Any]) -> bool:
+    return kind_of(profile["engine"]["kind"]).sleeps(profile["engine"]["settings"])
+
+
+def _is_one(profile: Mapping[str, Any]) -> bool:
+    return bool(profile["replicas"] == 1 and profile["nodes"] == 1)
+
+
+def _guarded_port(profile: Mapping[str, Any], settings: Mapping[str, Any], backend_url: str) -> int:
+    """Return the port that only root and the frontdoor may reach, because it can put the engine to sleep; 0 for none.
+
+    :raises ValueError: where other hosts could reach it.
+    """
+    if not _sleeps(profile):
+        return 0
+    if settings["backend_host"] not in ("127.0.0.1", "::1"):
+        raise ValueError(
+            f"profile {profile['name']}: engine.settings.enable_sleep_mode opens requests that nobody but the slot may "
+            f"reach, so slot_backend_host must be 127.0.0.1, not {settings['backend_host']}"
+        )
+    return int(backend_url.rpartition(":")[2])
+
+
 def _second_cards(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> list[int] | None:
     """Return the cards of a second side, or None if the slot has none left for it."""
     count, first, numbers = profile["cards"], profile["engine"]["devices"], _pool(settings)
     pool = list(range(settings["cards"] or 0) if numbers is None else numbers)
     kind = kind_of(profile["engine"]["kind"])
+    if profile["name"] in settings.get("standby_ports", ()):
+        return None
     if not may_have_sides(profile) or kind.remote or (kind.takes_what_it_sees and not first):
         return None
     left = [number for number in pool if number not in (first or pool[:count])]
@@ -352,6 +402,8 @@ def resolve(
         hint = did_you_mean(profile["stack"], settings["stacks"])
         raise ValueError(f'profile {profile["name"]}: there is no stack manifest "{profile["stack"]}"{hint}')
     count, host, port = replica_count(profile, settings["cards"]), settings["backend_host"], settings["backend_port"]
+    standby = settings.get("standby_ports", {}).get(profile["name"])
+    port = standby or port
     _check_ports(profile["name"], port, count, settings["ports"])
     # Neither the choice of cards nor a node's interface changes a token, so the fingerprint is that of the profile as
     # it is written.
@@ -412,6 +464,7 @@ def resolve(
         **({} if watts is None else {"power_cap_w": watts}),
         **({"runtimes": runtimes} if (runtimes := _runtimes(profile, manifest)) else {}),
         **left_for_proof(profile, manifest),
+        **({"standby": True} if standby else {}),
         **({"node": {"rank": node.rank, "count": profile["nodes"]}} if node else {}),
         "model": {
             "hf_repo": profile["model"]["hf_repo"],
@@ -467,6 +520,7 @@ def _slot_file(settings: Mapping[str, Any]) -> dict[str, str]:
         "refused_statuses": list(settings["refused_statuses"]),
         "kinds": {name: asdict(kind.pool) for name, kind in KINDS.items()},
         **({"others": settings["others"]} if settings["others"] else {}),
+        **({"standby": settings["standby"]} if settings["standby"] else {}),
         **({} if settings["card_numbers"] is None else {"cards": list(settings["card_numbers"])}),
         **({"nodes": settings["node"].as_dict()} if settings["node"] else {}),
     }
@@ -489,6 +543,7 @@ def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str
     files = [file(tmpfiles, "b70-slot-tmpfiles.conf", checked), _slot_file(checked)]
     units: list[dict[str, str]] = []
     here = [name for name in profiles if is_here(profiles[name], checked["node"])]
+    checked["standby_ports"] = _standby_ports({name: profiles[name] for name in here}, checked)
     for name in sorted(here, key=lambda name: unit_name(name, checked["slot"])):
         resolved, environments = resolve(profiles[name], checked)
         base = f"{config_dir}/profiles/{name}"
@@ -511,7 +566,8 @@ def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str
             which = BESIDE if one is beside else one.get("index")
             env_file = f"{base}.env" if which is None else f"{base}@{which}.env"
             template = "b70-slot-relay.service" if engine.get("remote") else "b70-slot.service"
-            data = unit_data(single, {**settings, "env_file": env_file}, launch)
+            guarded = _guarded_port(profiles[name], checked, single["engine"]["backend_url"])
+            data = unit_data(single, {**settings, "env_file": env_file, "guarded_port": guarded}, launch)
             unit = file(f"{checked['unit_dir']}/{single['unit']}", template, data)
             units.append(unit)
             # Lets the host see that a unit was edited by hand.

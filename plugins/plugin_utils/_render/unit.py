@@ -62,7 +62,7 @@ def unit_data(resolved: Mapping[str, Any], settings: Mapping[str, Any], launch: 
 
     :param resolved: as the host gets it; for a replica, with the unit and the engine of that replica.
     :param settings: the slot's settings (see ``arcpro.b70.render_slot``), with the profile's ``kill_signal``, its own
-        ``directives``, its ``env_file``, and the ``program`` of the slot.
+        ``directives``, its ``env_file``, its ``guarded_port``, and the ``program`` of the slot.
     :param launch: how the program of its stack is started.
     """
     engine, layout = resolved["engine"], Layout(slot=resolved["slot"])
@@ -92,6 +92,7 @@ def unit_data(resolved: Mapping[str, Any], settings: Mapping[str, Any], launch: 
         "node_unit": layout.node_unit if node else "",
         "follows": bool(node and node["rank"]),
         "nodes_start_s": f"{NODES_LIMIT_S + 90:g}",
+        "asleep": resolved.get("standby", False),
         "watts": resolved.get("power_cap_w"),
         "power_program": f"{package}/power.py",
         "power_dir": f"{settings['run_dir']}/{FOLDER}",

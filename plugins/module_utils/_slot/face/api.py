@@ -37,6 +37,7 @@ from ..model.liveness_file import next_of, read_liveness
 from ..model.production import promotion, status_here
 from ..model.recorded import recorded, works
 from ..model.slot_file import read_slot_file
+from ..model.standby import read_sleeper
 from ..model.state_file import SlotState, stamp
 from ..words.decode import plain
 from ..words.effects import RENDERING, SETTLING, Effects
@@ -394,6 +395,11 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
         "degraded": bool(served and several) and not all(row["open"] and row["verified"] for row in several),
         "frontdoor": _load(fx, layout),
         "cards": cards(fx),
+        "standby": [
+            {"profile": one.profile, "unit": one.unit, "since": one.since, "bytes": one.bytes}
+            for unit in units
+            if unit.asleep and unit.settled and (one := read_sleeper(fx.files, layout, unit.name)) is not None
+        ],
         "enabled_units": [unit.name for unit in (*units, *legacy) if unit.enabled],
         "legacy_units": [unit.name for unit in legacy if unit.running or unit.enabled],
         "profiles": [_short(fx, layout, known, records) for known in installed_profiles(fx, layout)],

@@ -20,7 +20,7 @@ from ..model.peer_access import MEASURE, Place, parse_proof, unproven
 from ..model.profile import Profile
 from ..model.slot_file import read_slot_file
 from ..words.card_memory import numbers
-from ..words.effects import PODMAN, Effects, text_of
+from ..words.effects import NFT, PODMAN, Effects, text_of
 from ..words.firmware import guc_version
 from ..words.types import Layout, Mode, Request, SlotFault, UnitState
 from . import memory, node_link, strangers
@@ -122,6 +122,11 @@ def check_stack(fx: Effects, profile: Profile) -> None:
         raise SlotFault(f"the engine's program {program} is missing or can't be run; run the role stack")
     if profile.stack.image:
         _check_image(fx, profile, recorded)
+    if kind_of(profile.engine.kind).sleeps(profile.engine.settings) and not fx.files.executable(PurePosixPath(NFT)):
+        raise SlotFault(
+            f"{NFT} is missing, which keeps other users from the requests for sleep of {profile.name}; install the "
+            "package nftables"
+        )
 
 
 def check_mounts(fx: Effects, profile: Profile) -> None:

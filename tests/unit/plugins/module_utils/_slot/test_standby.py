@@ -14,7 +14,7 @@ from hypothesis.stateful import initialize, rule
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.daemons import daemon
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.standby import room
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Gate
-from unit.plugins.module_utils._slot.calls import check, killed_anywhere, names, recover, switch
+from unit.plugins.module_utils._slot.calls import b70ctl, check, killed_anywhere, names, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, SLEEP_FAULTS, FakeHost
 from unit.plugins.module_utils._slot.test_model import SlotModel
 
@@ -60,6 +60,22 @@ def test_a_switch_wakes_the_target_and_puts_the_old_engine_to_sleep():
     assert f"put {A} to sleep" in predicted["actions"]
     assert f"wake {B}" in predicted["actions"]
     host.assert_invariants()
+
+
+def test_the_status_shows_who_sleeps_with_what_it_keeps():
+    host = served()
+    code, text = b70ctl(host, "status")
+    assert code == 0
+    assert (
+        f"standby: b sleeps since {json.loads(host.texts[LAYOUT.standby_file(B)][0])['since']} and keeps 0.0 GiB"
+        in text
+    )
+    assert "standby" in b70ctl(switched(host, "b"), "history")[1]
+
+
+def switched(host, name):
+    assert switch(host, name)["outcome"] == "committed"
+    return host
 
 
 def test_it_goes_to_and_fro_without_a_load():
