@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two models of which one sleeps while the other serves: switches to and fro, sleepers that fail, and who reaches them."""
+"""Two models of which one sleeps while the other serves: switches, sleepers that fail, and who reaches them."""
 
 from __future__ import annotations
 

@@ -34,10 +34,6 @@ def served(most=2, asleep="b", **changes):
     return host
 
 
-def sleeping(host):
-    return sorted(unit.name for unit in host.units.values() if unit.up and unit.asleep)
-
-
 def last_end(host):
     lines = map(json.loads, host.texts[LAYOUT.journal_file][0].splitlines())
     return [line for line in lines if line["event"] == "end"][-1]
@@ -45,13 +41,13 @@ def last_end(host):
 
 def test_a_switch_wakes_the_target_and_puts_the_old_engine_to_sleep():
     host = served()
-    assert (host.served().keys(), sleeping(host)) == ({host.unit("a").invocation}, [B])
+    assert (host.served().keys(), host.sleeping) == ({host.unit("a").invocation}, [B])
     process, predicted = host.unit("b").invocation, check(host, "b")
     begun = host.mono
     result = switch(host, "b")
     assert (result["outcome"], result["way"], result["verified"]) == ("committed", "standby", True), result["msg"]
     assert host.mono - begun < 10
-    assert (host.served(), sleeping(host), host.enabled) == ({process: True}, [A], [B])
+    assert (host.served(), host.sleeping, host.enabled) == ({process: True}, [A], [B])
     assert names(result)[2:] == [
         *("guard", "journal", "close", "drain", "stop", "release", "start", "alive", "health", "identity"),
         *("first_token", "canary", "open", "enable", "commit"),
@@ -139,13 +135,13 @@ def test_the_way_back_wakes_and_loads_where_that_fails():
 
 def test_without_memory_the_oldest_sleeper_ends_and_then_nothing_sleeps():
     host = served(asleep="bc")
-    assert sleeping(host) == [B, C]
+    assert host.sleeping == [B, C]
     for path in [path for path in host.texts if path.name == "model.safetensors"]:
         host.put(path, "x" * 2**20)
     host = served(asleep="", most=2)
     host.available = 3 * 2**30
     result = switch(host, "b")
-    assert (result["outcome"], sleeping(host)) == ("committed", [])
+    assert (result["outcome"], host.sleeping) == ("committed", [])
     assert "nothing is put to sleep" in " ".join(result["warnings"])
 
 
@@ -153,7 +149,7 @@ def test_only_so_many_sleep_and_the_oldest_ends():
     host = served(most=1, asleep="")
     for name, left in (("b", [A]), ("c", [B]), ("a", [C])):
         switch(host, name)
-        assert sleeping(host) == left
+        assert host.sleeping == left
         host.assert_invariants()
 
 
@@ -177,7 +173,7 @@ def test_who_ends_for_whom(free, needed, kept, most, found):
 def test_a_slot_that_is_stopped_and_a_profile_without_standby_leave_no_sleeper():
     host = served()
     assert switch(host, None)["outcome"] == "committed"
-    assert (host.running, sleeping(host)) == ([], [])
+    assert (host.running, host.sleeping) == ([], [])
     host = served()
     host.render("d", cards=1)
     host.unit("d").load_s = 1.0
@@ -198,7 +194,7 @@ def test_one_that_was_rendered_anew_or_is_to_start_anew_is_loaded():
 
 def test_what_is_off_is_as_ever():
     host = served(most=0)
-    assert sleeping(host) == []
+    assert host.sleeping == []
     assert switch(host, "b")["way"] == "plain"
     assert host.running == [B]
 
@@ -229,7 +225,12 @@ def test_a_reboot_leaves_no_sleeper():
 
 
 class StandbyModel(SlotModel):
-    """The same schedules, where engines may sleep, and what can go wrong with that."""
+    """The same schedules, where engines may sleep, and what can go wrong with that.
+
+    Nobody starts units by hand: of these systemd keeps none from running beside another.
+    """
+
+    someone_starts_a_unit = render_anew = None
 
     @initialize()
     def make(self):
@@ -240,3 +241,7 @@ class StandbyModel(SlotModel):
     @rule(name=st.sampled_from("abc"), fault=st.sampled_from(("", "", *SLEEP_FAULTS)))
     def sleep_is_broken_or_mended(self, name, fault):
         self.fake_host.unit(name).sleep_fault = fault
+
+
+StandbyModel.TestCase.settings = SlotModel.TestCase.settings
+TestStandbyModel = StandbyModel.TestCase
