@@ -287,7 +287,7 @@ def _claims(profiles: Iterable[str | None]) -> dict[str, tuple[set[bool], set[st
 def _sleepers(profiles: Iterable[str | None]) -> dict[str, set[int]]:
     """Return the ports of the units whose engine may sleep, as all texts of their profile say."""
     found: dict[str, set[int]] = {}
-    awake = set()
+    awake: set[str] = set()
     for text in profiles:
         with contextlib.suppress(SlotFault):
             profile = parse_profile(text or "", "a profile")
