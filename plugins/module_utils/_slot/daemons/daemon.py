@@ -33,7 +33,7 @@ from ..look.frontdoor import FrontdoorLink, read_state
 from ..look.journal import read_memory
 from ..look.node_link import ask
 from ..look.observe import health_of, load_profile, slot_units
-from ..model import liveness, quarantine, replicas
+from ..model import liveness, quarantine, replicas, standby
 from ..model.journal import CONTROLLER, WATCHDOG, Memory, encode
 from ..model.liveness import Climb, Judgement, Liveness, Policy, Rung, Sample, Verdict
 from ..model.liveness_file import ACTIONS, SCHEMA, Action, Card, Next, Row, Told, Verification, read_liveness
@@ -129,6 +129,7 @@ class Controller:
     _chosen: str = ""  # what is to be served, and why
     _by_hand: bool = False  # somebody started or stopped an engine by hand
     _held: quarantine.Quarantine | None = None
+    _asleep: tuple[standby.Sleeper, ...] = ()
     _left: tuple[tuple[str, str], ...] = ()  # the engines that are left alone now, with their processes
 
     def __post_init__(self) -> None:
@@ -153,6 +154,7 @@ class Controller:
             self._read_kernel_log(self.profile)
         self._heed_node()
         units = slot_units(self.fx, self.layout)[0]
+        self._asleep = standby.asleep(self.fx.files, self.layout, units)
         busy = "this controller" if self.working else api.at_work(self.fx, self.layout) or ""
         if not busy:
             self._check_ports()
@@ -733,6 +735,7 @@ class Controller:
             counts={what: self.counts[what] for what in ACTIONS},
             cards=self._card_rows(),
             next=Next(self._chosen, str(self.step.do), self.step.why, self._due(), self.book),
+            standby=self._asleep,
         )
         try:
             self.fx.files.write(self.layout.liveness_file, document(told, SCHEMA))

@@ -31,13 +31,12 @@ from ..look.observe import (
     other_slots,
     slot_units,
 )
-from ..model import maintenance, quarantine, replicas
+from ..model import maintenance, quarantine, replicas, standby
 from ..model.journal import Memory, failure_data, passed
 from ..model.liveness_file import next_of, read_liveness
 from ..model.production import promotion, status_here
 from ..model.recorded import recorded, works
 from ..model.slot_file import read_slot_file
-from ..model.standby import read_sleeper
 from ..model.state_file import SlotState, stamp
 from ..words.decode import plain
 from ..words.effects import RENDERING, SETTLING, Effects
@@ -397,8 +396,7 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
         "cards": cards(fx),
         "standby": [
             {"profile": one.profile, "unit": one.unit, "since": one.since, "bytes": one.bytes}
-            for unit in units
-            if unit.asleep and unit.settled and (one := read_sleeper(fx.files, layout, unit.name)) is not None
+            for one in standby.asleep(fx.files, layout, units)
         ],
         "enabled_units": [unit.name for unit in (*units, *legacy) if unit.enabled],
         "legacy_units": [unit.name for unit in legacy if unit.running or unit.enabled],

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ..words.decode import decode_written, plain
 from ..words.effects import Files
-from ..words.types import Layout
+from ..words.types import Layout, UnitState
 
 SCHEMA = 1
 
@@ -37,6 +37,12 @@ class Sleeper:
 def read_sleeper(files: Files, layout: Layout, unit: str) -> Sleeper | None:
     """Return what the file of a unit says; None if there is none, or none that can be read."""
     return decode_written(Sleeper, files.read(layout.standby_file(unit)), SCHEMA)
+
+
+def asleep(files: Files, layout: Layout, units: Sequence[UnitState]) -> tuple[Sleeper, ...]:
+    """Return those of these units whose engine sleeps, and runs."""
+    known = (read_sleeper(files, layout, unit.name) for unit in units if unit.asleep and unit.settled)
+    return tuple(one for one in known if one is not None)
 
 
 def room(free: int, needed: int, kept: Sequence[int], most: int) -> tuple[int, bool]:

@@ -88,6 +88,9 @@ def test_it_goes_to_and_fro_without_a_load():
 def test_the_controller_leaves_a_sleeper_alone_and_one_that_died():
     host = served()
     watching = daemon.Controller(host.effects(), LAYOUT, print)
+    watching.look()
+    told = json.loads(host.texts[LAYOUT.liveness_file][0])["standby"]
+    assert [(row["profile"], row["bytes"]) for row in told] == [("b", 1)]
     for end in (lambda: None, lambda: host._loop(host.unit("b"))):
         end()
         served_before, starts = host.served(), host.starts

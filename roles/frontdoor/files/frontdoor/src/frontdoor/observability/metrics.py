@@ -251,6 +251,7 @@ WATCHED = {
     "engine_verification_failed": "Whether that canary failed.",
     "liveness_timestamp_seconds": "When the watchdog last looked.",
     "watchdog_actions_total": "Actions of the watchdog since it started.",
+    "standby_bytes": "Memory of the host that an engine keeps which sleeps while another one serves.",
     "card_memory_bytes": "Memory of the card that is in use (used), and all of it (total).",
     "card_ecc": "Whether ECC of the card's memory seems to be on, derived from how much there is.",
     "card_faults_total": "Faults of the card that the kernel has reported since the watchdog started.",
@@ -324,6 +325,8 @@ def _watched(slots: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Sample]]:
         found["liveness_timestamp_seconds"].append(("", {"slot": slot}, epoch(told["at"])))
         for action, number in told["counts"].items():
             found["watchdog_actions_total"].append(("", {"slot": slot, "action": action}, number))
+        for one in told["standby"]:
+            found["standby_bytes"].append(("", {"slot": slot, "profile": one["profile"]}, one["bytes"]))
         for card in told["cards"]:
             labels = {"slot": slot, "pci": card["pci"]}
             found["card_faults_total"].append(("", labels, card["faults"]))

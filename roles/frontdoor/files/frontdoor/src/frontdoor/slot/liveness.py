@@ -26,7 +26,8 @@ def told_of(raw: bytes) -> dict[str, Any] | None:
         engines = [{name: row[name] for name in names} for row in data["engines"]]
         step = data["next"] and {name: data["next"][name] for name in ("wanted", "do", "why", "at")}
         told = {key: data[key] for key in ("at", "policy", "verification", "action", "counts", "cards")}
-        return {**told, "engines": engines, "next": step}
+        asleep = [{name: row[name] for name in ("profile", "since", "bytes")} for row in data.get("standby") or ()]
+        return {**told, "engines": engines, "next": step, "standby": asleep}
     except (orjson.JSONDecodeError, LookupError, TypeError):
         return None
 
