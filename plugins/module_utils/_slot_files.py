@@ -89,6 +89,12 @@ def _is_drop_in(path: Path) -> bool:
     return path.name == EXCLUSIVE
 
 
+def _has_program(unit: str) -> bool:
+    """Return whether the program that a unit starts is on the host."""
+    program = re.search(r"^ExecStart=(\S+)", unit, re.M)
+    return program is None or Path(program[1]).exists()
+
+
 def _differs(item: Wanted, owner: tuple[int, int]) -> bool:
     try:
         status = item.path.lstat()
@@ -207,7 +213,14 @@ def make_plan(
         (json.loads(item.content)["legacy_units"] for item in files if item.path == place.slot_file), []
     )
     kept = [unit for name in plan.kept for unit in place.units_of(name)]
-    exclusive = [item.path for item in here if item.path.suffix == ".service" and item.path not in place.own_units]
+    # The manager reads the drop-ins of all at each reload: those that can't run have none. Nor does one of them end the
+    # engine that runs, where somebody starts it by hand.
+    exclusive = [
+        item.path
+        for item in here
+        if item.path.suffix == ".service" and item.path not in place.own_units
+        if place.profile_of(item.path) in why or _has_program(item.content)
+    ]
     profiles = [item.content for item in [*files, *here] if item.path.suffix == ".json"]
     profiles += [text_of(Path(place.layout.profile_json(name))) or "" for name in plan.kept]
     everything = [*here, *pending, *drop_ins(place, [*exclusive, *kept], legacy, dict.fromkeys(profiles))]
