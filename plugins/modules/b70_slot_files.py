@@ -122,6 +122,11 @@ options:
         type: list
         elements: str
         default: [rejected, blocked]
+      template_dirs:
+        description: Folders on the controller with templates that replace those of the collection; the first one wins.
+        type: list
+        elements: str
+        default: []
   host:
     description: What M(arcpro.b70.b70_host_info) returned of the host. Without it, the cards are counted anew.
     type: dict
@@ -292,6 +297,7 @@ SETTINGS = {
     "engine_ip_allow": {"type": "list", "elements": "str", "default": []},
     "legacy_units": {"type": "list", "elements": "str", "default": []},
     "refused_statuses": {"type": "list", "elements": "str", "default": ["rejected", "blocked"]},
+    "template_dirs": {"type": "list", "elements": "str", "default": []},
 }
 
 
