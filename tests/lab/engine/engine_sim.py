@@ -93,6 +93,7 @@ FAULTS = {
     "wedge": "counts generations, answers /health and /metrics, and does nothing else as long as it is told so",
     "crawl": "does not end with its prompt as long as it is told so, but takes a chunk of it every chunk_s",
     "hang-stream": "stops in the middle of a client's stream",
+    "hold-stream": "holds a client's stream after its first word as long as it is told so",
     "slow-stream": "takes two seconds for each word of a client's stream",
     "die-stream": "dies in the middle of a client's stream and logs a lost device",
     "die": "dies at the first generation and logs a lost device",
@@ -540,6 +541,10 @@ class Handler(BaseHTTPRequestHandler):
                     raise BrokenPipeError
                 self._event({**head, "choices": [part | about]})
                 time.sleep(2.0 if clients and engine.has("slow-stream") else engine.values["token_s"])
+                while clients and engine.has("hold-stream"):
+                    if self._left():
+                        raise BrokenPipeError
+                    time.sleep(0.05)
             if usage is not None:
                 self._event({**head, "choices": [], "usage": usage})
             if not engine.has("no-done"):

@@ -267,8 +267,9 @@ def running(sim: Sim) -> int | None:
 
 
 @pytest.mark.real_time
-def test_a_stream_under_way_is_as_slow_as_it_is_told_to_be(sim: Sim) -> None:
-    sim.tell(live=["slow-stream"])
+@pytest.mark.parametrize("fault", ["hold-stream", "slow-stream"])
+def test_a_stream_under_way_is_as_slow_as_it_is_told_to_be(sim: Sim, fault: str) -> None:
+    sim.tell(live=[fault])
     words = "long " * 180
     connection = http.client.HTTPConnection("127.0.0.1", sim.port, timeout=LIMIT_S)
     with contextlib.closing(connection):
