@@ -27,6 +27,7 @@ from .look.journal import read_memory
 from .look.node_link import INTERVAL_S, await_nodes, read_key
 from .look.observe import load_profile
 from .model import quarantine
+from .model.journal import IDLE
 from .model.node_key import respond
 from .model.nodes import Report
 from .model.recorded import recorded
@@ -89,6 +90,9 @@ def parser(version: str = "") -> argparse.ArgumentParser:
         "cards are free for the new one); 0 stops all first",
     )
     stop = word("stop", "stop the engine, and start none at boot")
+    stop.add_argument(
+        "--idle", action="store_true", help="as the frontdoor does if nobody asks for it: the next request loads it"
+    )
     verify = word("verify", "ask the canary of the engine that runs, and open the frontdoor for it where it is closed")
     record = word("record", "serve PROFILE and record what it answers now as the baseline of its canary")
     record.add_argument("profile", metavar="PROFILE", help="a name from `b70ctl list`")
@@ -300,7 +304,8 @@ def _change(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Say
             say(result, [result["msg"]])
             return FAILED if result["failed"] else DONE
     elif arguments.word == "stop":
-        request = replace(request, active=False, drain_timeout_s=max(0.0, arguments.drain_timeout))
+        who = IDLE if arguments.idle else request.who
+        request = replace(request, active=False, who=who, drain_timeout_s=max(0.0, arguments.drain_timeout))
     elif arguments.word == "verify":
         name = api.info(fx, layout)["profile"]
         if name is None:

@@ -691,7 +691,8 @@ class Controller:
         at, left = self._due(), (self.step.at or 0.0) - self.fx.clock.monotonic()
         if at is not None:
             why += f"; the next try is at {at}"
-        known = {} if state is None else {**state.fields, "switch": None}
+        wanted = read_memory(self.fx, self.layout).wanted if state is None else None
+        known = {"idle": wanted and wanted.idle_part} if state is None else {**state.fields, "switch": None}
         phase = "failed" if self.step.why else "stopped" if state is None or self._by_hand else state.phase
         if not why or (state is not None and (state.reason, state.phase) == (why, phase)):
             return

@@ -203,7 +203,8 @@ def _kind(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
         enabled = any(unit.enabled for unit in (*seen.units, *seen.legacy))
         shown = seen.state is not None and (seen.state.phase != "stopped" or seen.state.open)
         wanted = seen.memory.wanted
-        recorded = (wanted is not None and wanted.profile is not None) or seen.memory.interrupted is not None
+        said = wanted is not None and (wanted.profile is not None or bool(wanted.idle and request.mode is Mode.SWITCH))
+        recorded = said or seen.memory.interrupted is not None
         return (Kind.STOP if running or enabled or shown or recorded else Kind.NOTHING), ()
     looks = seen.looks
     everything = tuple(range(len(looks)))

@@ -13,14 +13,24 @@ from ..decide.machine import Kind, close_action, commit_action, open_action
 from ..kinds.table import kind_of
 from ..look import alike, guards
 from ..look.frontdoor import FrontdoorLink
+from ..look.journal import read_memory
 from ..look.observe import slot_units
 from ..model import quarantine, replicas
-from ..model.journal import INTERRUPTED, JOURNALS_KEPT, begins_with_memory, encode, encode_memory, failure_data
+from ..model.journal import (
+    IDLE,
+    INTERRUPTED,
+    JOURNALS_KEPT,
+    Wanted,
+    begins_with_memory,
+    encode,
+    encode_memory,
+    failure_data,
+)
 from ..model.rendering import committed, put_in_place
 from ..model.state_file import SlotState, current_env, profile_part, stamp
 from ..words.decode import plain
 from ..words.effects import Effects
-from ..words.types import Direction, End, Fault, Layout, Mode, Phase, SlotFault
+from ..words.types import Direction, End, Fault, Layout, Mode, OnFailure, Phase, SlotFault
 from .phases import current_engine, disable_all
 from .run import EngineRun, Run, Wait, switch_part
 
@@ -466,7 +476,7 @@ def commit(run: Run) -> None:
         _commit_failed(run)
         return
     if not run.request.active:
-        run.front.publish({"phase": "stopped", "reason": f"slot {layout.slot} was stopped on request"})
+        run.front.publish({"phase": "stopped", **_why_stopped(run)})
         files.remove(layout.current_env)
         run.did(commit_action(None))
         record_end(run, End.COMMITTED, None, None)
@@ -493,6 +503,17 @@ def commit(run: Run) -> None:
         )
 
 
+def _why_stopped(run: Run) -> dict[str, Any]:
+    """Return the reason of a stop and what the next request loads; if nobody asked for the run, as the journal says."""
+    wanted = read_memory(run.fx, run.layout).wanted
+    if run.request.mode is Mode.SWITCH:
+        idle = run.served_before if run.request.who == IDLE else None
+        wanted = Wanted(None, "", "", stamp(run.fx.clock.now()), run.request.who, idle=idle or "")
+    if wanted is None or not wanted.idle:
+        return {"idle": None, "reason": f"slot {run.layout.slot} was stopped on request"}
+    return {"idle": wanted.idle_part, "reason": wanted.published()}
+
+
 def _keep(run: Run) -> None:
     """Keep this rendering in place and, if it was verified, as the one that the way back and the boot lead to."""
     files, layout, rendering = run.fx.files, run.layout, run.rendering
@@ -511,6 +532,8 @@ def _keep(run: Run) -> None:
 def _commit_failed(run: Run) -> None:
     """Let the frontdoor say why the slot, or a replica of it, ends closed."""
     fields: dict[str, Any] = {"phase": "failed", "reason": f"the last switch failed: {run.reason()}"}
+    if run.request.on_failure in (OnFailure.STOP, OnFailure.LEAVE):
+        fields["idle"] = None
     if run.partial:
         fields |= {**profile_part(run.profile), **_with_others(run, "failed", run.reason())}
     try:

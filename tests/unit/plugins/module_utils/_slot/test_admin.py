@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the frontdoor may ask of the slots: the request decides between three commands, everything else is refused."""
+"""What the frontdoor may ask of the slots: the request decides between a few commands, everything else is refused."""
 
 from __future__ import annotations
 
@@ -80,6 +80,12 @@ def converse(fake_host: FakeHost | TwoSlots, line: bytes, *, leave: bool = False
 def test_a_load_is_a_switch(fake_host):
     why = "load b, asked over HTTP with the key root"
     assert ask(fake_host, b"load b root\n") == ({"exit": 0, "message": "well"}, [("switch", "b", "--why", why)])
+
+
+def test_an_idle_profile_is_stopped_as_such(fake_host):
+    why = "nobody asked for a for 1800 s"
+    assert ask(fake_host, b"idle a 1800\n")[1] == [("stop", "--idle", "--why", why)]
+    assert ask(fake_host, b"idle b 1800\n")[0]["exit"] == admin.REFUSED
 
 
 def test_an_unload_is_a_stop_of_that_profile_only(fake_host):
