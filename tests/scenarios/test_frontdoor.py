@@ -439,6 +439,14 @@ def test_a_request_has_the_model_loaded_that_it_names(door: HostFrontdoor) -> No
     door.rig.tell("sim-b")
     assert_serves(door.rig, "sim-a")
     assert ask("sim-a")[0] == 200
+    demand = {"frontdoor_on_demand": {"main": ["*"]}, "frontdoor_on_demand_min_serve": 1}
+    door.must({**demand, "frontdoor_on_demand_idle": {"main": 1}})
+    wait_for(lambda: door.ask("/status")[1]["idle"], "the model is unloaded")
+    assert "nothing, said by idle" in door.rig.run("b70ctl", "status").output
+    assert door.ask("/ready")[0] == 200
+    door.must({**demand, "frontdoor_on_demand_idle": {}})
+    assert ask("some-model")[0] in (200, 404)
+    assert_serves(door.rig, "sim-a")
     door.must({})
 
 

@@ -103,7 +103,7 @@ def test_slot_engine_and_frontdoor_read_the_same_state(document):
     ours, theirs = state_file.parse_state(text), frontdoor_state.parse(text.encode(), CONFIG)
     assert ours is not None
     # what is written again is what was read; a state of before has no word on replicas
-    assert json.loads(ours.to_json()) == {"replicas": None, "routing": None, "names": None, **document}
+    assert json.loads(ours.to_json()) == {"replicas": None, "routing": None, "names": None, "idle": None, **document}
     for key in ("sequence", "phase", "open", "verified", "verified_at", "reason", "retry_after_s", "event_log", "gate"):
         assert getattr(theirs, key) == document[key], key
     for key in ("switch", "profile", "engine", "updated_at"):

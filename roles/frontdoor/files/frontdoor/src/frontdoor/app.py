@@ -123,6 +123,7 @@ class App:
             maintenance=Maintenance(config.slot.maintenance_file),
             lease=Lease(config.slot.lease_file),
             keys_error=lambda: self.keys_error,
+            demand=lambda slot: None if self._demand is None else self._demand.told(slot),
         )
         self._admin = Admin(
             config.admin,

@@ -63,7 +63,8 @@ class Slot(NamedTuple):
     it out of its fleet, `lease_file` where a play says that it works on the host; empty means that none are known. Of
     these, those of the first slot count. `profiles_dir` has the resolved profiles, as a load takes them, and
     `estimates_file` what they hold of their cards. `on_demand` are the profiles that requests may have loaded into it,
-    in the order in which a name that several have is looked for; `*` is all of them.
+    in the order in which a name that several have is looked for; `*` is all of them. One of these that nobody asks for
+    is unloaded after `idle_s`, until the next request; 0: it stays.
     """
 
     name: str = "main"
@@ -78,6 +79,7 @@ class Slot(NamedTuple):
     maintenance_file: str = ""
     lease_file: str = ""
     on_demand: tuple[str, ...] = ()
+    idle_s: Duration = 0.0
 
 
 class Backend(NamedTuple):
@@ -358,6 +360,9 @@ def from_table(table: dict[str, Any]) -> Config:
                 raise ConfigError(
                     f"slots[{index}].{member}: {value!r} is {'that of another slot' if value else 'empty'}"
                 )
+    for slot in slots:
+        if slot.idle_s and not slot.on_demand:
+            raise ConfigError(f"slot {slot.name}: idle_s needs on_demand: no request could load the model again")
     several = [name for name in NUMBERS if name in config.request.sampling_defaults]
     if several:
         raise ConfigError(f"request.sampling_defaults.{several[0]}: only a client asks for several generations at once")

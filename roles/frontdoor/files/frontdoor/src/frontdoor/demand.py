@@ -10,7 +10,7 @@ from typing import Any
 
 from frontdoor import config, errors
 from frontdoor.admin.api import Admin, Place
-from frontdoor.admission.demand import View, Wish, ahead, decide, eta_s
+from frontdoor.admission.demand import View, Wish, ahead, decide, eta_s, is_idle
 from frontdoor.admission.limiter import QUEUED, Limiter
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection, Server
@@ -134,7 +134,7 @@ class Line:
     def __init__(self, place: Place, slot: config.Slot, demand: Demand, max_queued: int) -> None:
         self.target = place.target
         self._place, self._demand = place, demand
-        self._allowed = slot.on_demand
+        self._allowed, self._idle_s = slot.on_demand, slot.idle_s
         self._history = History(slot.journal_file)
         self._loop = demand.server.loop
         self.stats = demand.server.ledger.metrics.slots[place.name]
@@ -145,8 +145,10 @@ class Line:
         #: whether the model that is served takes no more requests
         self.closes = False
         self._served, self._since = "", self._loop.time()
-        # the load that was asked for and has not ended
-        self._asked = ""
+        # when a request for the slot last came or ran
+        self.used = self._since
+        # the load that was asked for and has not ended, and what is being unloaded because nobody asks for it
+        self._asked, self._unloads = "", ""
         # profiles whose last switch failed, with fingerprint and reason; those that could not be tried, and till when
         self._failed: dict[str | None, tuple[str | None, str]] = {}
         self._paused: dict[str, float] = {}
@@ -274,11 +276,36 @@ class Line:
         slot = self.target.slot
         served = str((slot.state.profile or {}).get("name") or "") if slot.state.phase == "serving" else ""
         is_open = slot.closed is None
-        moving = bool(self._asked or self._place.running) or slot.state.phase in _MOVING or bool(served and not is_open)
+        asked = bool(self._asked or self._unloads or self._place.running)
+        moving = asked or slot.state.phase in _MOVING or bool(served and not is_open)
         moving = moving or self._loop.time() < self._locked_until
+        running = self.target.permits.limiter.requests
+        if running or served != self._served:
+            self.used = self._loop.time()
         if served != self._served:
-            self._served, self._since = served, self._loop.time()
-        return View(served, self._since, self.target.permits.limiter.requests, moving)
+            self._served, self._since = served, self.used
+        return View(served, self._since, running, moving, self.used)
+
+    @property
+    def back(self) -> str:
+        """The profile that the next request for the slot brings back, whatever it names; empty where none is idle."""
+        if self._unloads:
+            return self._unloads
+        profile = str((self.target.slot.state.idle or {}).get("profile") or "")
+        is_it = (self._asked or self._moving_to or profile) == profile and profile in self.names.values()
+        return profile if is_it and self.refusal(profile) is None else ""
+
+    def told(self) -> dict[str, Any]:
+        """Return what the status says of the requests that wait for models."""
+        now, waiting = self._loop.time(), self.waiting()
+        oldest_s, back = max((now - one.since for one in waiting), default=0.0), self.back
+        return {
+            "loads": self._asked,
+            "held": len(waiting),
+            "oldest_wait_s": round(oldest_s, 1),
+            "brings_back": back,
+            "names": [name for name, profile in self.names.items() if profile == back],
+        }
 
     def serves(self, profile: str) -> bool:
         slot = self.target.slot
@@ -323,8 +350,15 @@ class Line:
             if step.switch_to and not self._demand.stopping:
                 first = next(one for one in ahead(view, wishes, ()) if one.profile == step.switch_to)
                 self._ask(step.switch_to, first.client)
+        if is_idle(view, len(self._absent) + self.queue.queued, now, self._demand.settings.min_serve_s, self._idle_s):
+            self.read()
+            if view.served in self.names.values() and not self._demand.stopping and not self._demand.taken():
+                self._unloads = view.served
+                seconds = str(int(now - self.used))
+                self._demand.admin.begin(self._place, "idle", view.served, seconds).add_done_callback(self._unloaded)
         # as long as the switch that was asked for has not closed the slot, or left it open beside the new engine
-        self.closes = closes or (bool(self._asked) and self.target.slot.state.phase == "serving")
+        asked = bool(self._asked or self._unloads)
+        self.closes = closes or (asked and self.target.slot.state.phase == "serving")
         if not self.closes:
             self._absent = {one: told for one, told in self._absent.items() if not self.serves(one[1])}
             for held in self.waiting():
@@ -337,6 +371,14 @@ class Line:
         key = client_key.removeprefix("key ") if client_key.startswith("key ") else _NOBODY
         self._asked = profile
         self._demand.admin.begin(self._place, "load", profile, key).add_done_callback(self._ended)
+
+    def _unloaded(self, task: asyncio.Task[Refusal | None]) -> None:
+        self._unloads = ""
+        if task.cancelled() or task.result() is not None:
+            # it is tried again when nobody has asked for as long once more
+            self.used = self._loop.time()
+        if not self._demand.stopping:
+            self.look()
 
     def _ended(self, task: asyncio.Task[Refusal | None]) -> None:
         profile, self._asked = self._asked, ""
@@ -390,10 +432,13 @@ class Demand:
 
     def offers(self, client: ClientConnection) -> list[dict[str, Any]]:
         """Return the profiles that a client may have loaded, as rows of the list of models; of one name the first."""
-        if not self.may_load(client):
-            return []
-        rows = {row["id"]: row for line in reversed(self.lines.values()) for row in reversed([*line.offers()])}
-        return list(rows.values())[::-1]
+        may, rows = self.may_load(client), dict[str, dict[str, Any]]()
+        for line in self.lines.values():
+            for row in line.offers():
+                # what was unloaded because nobody asked for it is brought back for everybody
+                if may or row["b70"]["profile"] == line.back:
+                    rows.setdefault(row["id"], row)
+        return list(rows.values())
 
     def listing(self, client: ClientConnection, head: RequestHead) -> Job:
         """Answer with the list of models, or one of its rows, while no engine can be asked for its own."""
@@ -423,7 +468,12 @@ class Demand:
         # a request that names no model which is known is for the first slot
         target = self.server.targets[0] if target is None else target
         line = self.lines.get(target.index)
-        if line is None or not line.closes or target.slot.closed is not None:
+        if line is None or target.slot.draining:
+            return None
+        line.used = self.server.loop.time()
+        if line.back:
+            return line.hold(client, head, document, line.back)
+        if not line.closes or target.slot.closed is not None:
             return None
         profile = str((target.slot.state.profile or {}).get("name"))
         if name not in target.slot.names or profile not in line.names or not self.may_load(client):
@@ -435,11 +485,16 @@ class Demand:
     ) -> Held | Refusal | None:
         """Hold or refuse a request for a model that is not served."""
         profile, known = line.names[name], name in self.server.by_model
-        if self.may_load(client) and not line.serves(profile):
+        if (line.back == profile or self.may_load(client)) and not line.serves(profile):
             return line.hold(client, head, document, profile)
         # or the model runs as it was rendered before, without this name
         served = [model for model, one in self.server.by_model.items() if one.slot.closed is None]
         return None if known else errors.not_served_here(name, served)
+
+    def told(self, slot: int) -> dict[str, Any] | None:
+        """Return what the status says of a slot, None where it loads nothing for requests."""
+        line = self.lines.get(slot)
+        return None if line is None else line.told()
 
     def look(self) -> None:
         for line in self.lines.values():

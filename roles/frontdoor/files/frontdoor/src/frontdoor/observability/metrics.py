@@ -242,6 +242,9 @@ SLOT_SHOWN = {
     "by_slot_verification_wanted": ("verification_wanted", "Whether the slot's streams call for a verification."),
     "by_slot_replicas": ("replica_count", "Engines of the slot."),
     "by_slot_used_replicas": ("used_replicas", "Engines of the slot that are given requests."),
+    "by_slot_idle": ("is_idle", "Whether the slot's model was unloaded because nobody asked for it."),
+    "by_slot_held_requests": ("demand_held", "Requests that wait until their model is loaded."),
+    "by_slot_oldest_held_seconds": ("demand_oldest_wait_s", "For how long the first of them has waited."),
     "by_slot_tokens_per_second": ("tokens_per_s", "Tokens that the slot's engines generate, as they count them."),
 }
 # Of what the watchdog of a slot tells; a slot without one has no samples.

@@ -77,6 +77,8 @@ class LocalAnswers:
     lease: Lease
     #: what is wrong with a file of keys
     keys_error: Callable[[], str]
+    #: the requests that wait for models of a slot, and what the next one brings back
+    demand: Callable[[int], dict[str, Any] | None]
     #: names the settings that count
     digest: str = ""
     #: what is wrong with the settings that were read last, and which of them wait for a new process
@@ -134,10 +136,12 @@ class LocalAnswers:
     def _answer_ready(self, client: ClientConnection, head: RequestHead) -> None:
         """Answer a load balancer, which may ask about one model, and may want another status than 503."""
         asked = _asked(head)
-        model, first = asked.get("model", [""])[0], self.server.targets[0]
-        target = self.server.by_model.get(model, first)
+        model, targets = asked.get("model", [""])[0], self.server.targets
+        comes = {name: one for one in targets for name in (self.demand(one.index) or {}).get("names", ())}
+        by_model = {**comes, **self.server.by_model}
+        target = by_model.get(model, targets[0])
         (ready, reason, seconds), state = self._ready(target, self.server.spread()), target.slot.state
-        if ready and model and model not in self.server.by_model:
+        if ready and model and model not in by_model:
             ready, reason = False, f"the model {model!r} is not served here"
         if (since := self.maintenance.since()) and ready:
             # A person took it out of the fleet. Whoever asks it directly is served.
@@ -157,6 +161,9 @@ class LocalAnswers:
         state, reason = slot.state, ""
         if slot.draining:
             reason = "the frontdoor is stopping"
+        elif not state.open and (self.demand(target.index) or {}).get("brings_back"):
+            # only a request brings it back
+            return True, state.reason, None
         elif not state.open or state.phase != "serving":
             reason = state.reason or f"the slot is {state.phase}"
         elif replicas.reachable is False:
@@ -185,6 +192,8 @@ class LocalAnswers:
             "since": state.updated_at,
             "now": utc_now(),
             "last_switch": self._last_switch(first),
+            "idle": state.idle,
+            "demand": self.demand(first.index),
             "slots": {target.name: self._slot(target) for target in self.server.targets},
             **self._served(first),
             "replicas": [self._replica(first, one) for one in replicas.all],
@@ -269,6 +278,8 @@ class LocalAnswers:
             "retry_after_s": retry_after_s,
             "since": state.updated_at,
             "last_switch": self._last_switch(target),
+            "idle": state.idle,
+            "demand": self.demand(target.index),
             "profile": profile.get("name", ""),
             "served_model_name": profile.get("served_model_name", ""),
             "fingerprint": profile.get("fingerprint", ""),
@@ -327,6 +338,8 @@ class LocalAnswers:
                 "replica_count": len(row["replicas"]),
                 "used_replicas": sum(one["used"] for one in row["replicas"]),
                 "tokens_per_s": row["engine"]["tokens_per_s"],
+                "is_idle": row["idle"] is not None,
+                **{f"demand_{name}": row["demand"] and row["demand"][name] for name in ("held", "oldest_wait_s")},
             }
             for name, row in status["slots"].items()
         }

@@ -93,6 +93,8 @@ class SlotState:
     routing: Routing
     #: of the model that was served last, where none is
     names: tuple[str, ...]
+    #: the profile that was unloaded because nobody asked for it, and since when
+    idle: dict[str, Any] | None
 
 
 _NAMES = [field.name for field in dataclasses.fields(SlotState)]
@@ -123,6 +125,7 @@ _CHOICES = {
     "request.model_policy": (None, *get_args(ModelPolicy)),
     "routing.sticky": get_args(StickyMode),
 }
+_IDLE_MEMBERS: dict[Any, tuple[str, ...]] = {str: ("idle.profile", "idle.since")}
 # the same of each of several engines, and of how requests find theirs
 _REPLICA_MEMBERS: dict[Any, tuple[str, ...]] = {
     dict: ("limits",),
@@ -311,6 +314,8 @@ def parse(raw: bytes, config: Config) -> SlotState:
     # slots of before, and those with one engine, do not tell these
     _check_replicas(table.get("replicas"))
     _check("names", list | None, table.get("names"))
+    _check("idle", dict | None, table.setdefault("idle", None))
+    _check_members(table, _IDLE_MEMBERS)
     _check("routing", dict | None, table.setdefault("routing", None))
     _check_members(table, _ROUTING_MEMBERS)
     _check_reasoning(table["profile"])
