@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, Protocol
+from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._environment import SYSTEM_PATH
 
@@ -24,37 +24,7 @@ from .._catalogue.stacks import stack_id
 from .program import PACKAGE
 
 STOP_MARGIN_S = 15
-
-
 _FOLDER = re.compile(r"(?:.*_)?(?:HOME|DIR|ROOT|CACHE)")
-
-
-class Launch(Protocol):
-    """The way in which the program of one stack is started. image: the image that is run, or empty."""
-
-    @property
-    def image(self) -> str: ...
-
-    @property
-    def path(self) -> str:
-        """Return the PATH of the engine; empty if its image has one."""
-
-    def places(self, stack_dir: str, cache_dir: str, cache_key: str) -> dict[str, str]:
-        """Return the places that depend on the stack: ``stack_dir``, ``venv`` and ``cache_root``.
-
-        Each stack has a cache of its own: replicas that still serve with another one go on using theirs.
-        """
-
-    def engine_argv(self, argv: Sequence[str]) -> list[str]:
-        """Return the engine's command line as its process shows it."""
-
-    def data(self, resolved: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the launch's part of what the unit of a resolved profile is rendered with.
-
-        - argv: what follows the program that systemd starts, or that the container starts with.
-        - folders: the command line that makes the folders for compiled files, and sets stale ones aside.
-        - mounts: paths that must be mounted first, besides weights and caches.
-        """
 
 
 def launch_of(manifest: Mapping[str, Any]) -> Launch:
@@ -100,13 +70,24 @@ class Native:
     path: str = f"@venv@/bin:{SYSTEM_PATH}"
 
     def places(self, stack_dir: str, cache_dir: str, cache_key: str) -> dict[str, str]:
+        """Return the places that depend on the stack: ``stack_dir``, ``venv`` and ``cache_root``.
+
+        Each stack has a cache of its own: replicas that still serve with another one go on using theirs.
+        """
         root = f"{cache_dir}/{self.identity}/{cache_key}"
         return {"stack_dir": stack_dir, "venv": f"{stack_dir}/venv", "cache_root": root}
 
     def engine_argv(self, argv: Sequence[str]) -> list[str]:
+        """Return the engine's command line as its process shows it."""
         return list(argv)
 
     def data(self, resolved: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the launch's part of what the unit of a resolved profile is rendered with.
+
+        - argv: what follows the program that systemd starts, or that the container starts with.
+        - folders: the command line that makes the folders for compiled files, and sets stale ones aside.
+        - mounts: paths that must be mounted first, besides weights and caches.
+        """
         writable = list(dict.fromkeys([settings["cache_dir"], settings["hf_home"]]))
         return {
             "container": None,
@@ -162,6 +143,9 @@ class Container:
             # Podman kills what does not end by itself; systemd's own limit comes after that.
             "stop_timeout_s": engine["stop_timeout_s"] + STOP_MARGIN_S,
         }
+
+
+Launch = Native | Container
 
 
 def model_paths(resolved: Mapping[str, Any], models_dir: str) -> list[str]:
