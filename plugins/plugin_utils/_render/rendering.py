@@ -274,11 +274,17 @@ _FIRST_STANDBY = 16  # the ports before it are those of replicas
 def _standby_ports(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any]) -> dict[str, int]:
     """Return the port of each profile whose engine may sleep: it keeps it while another engine serves.
 
-    :raises ValueError: where the slot has too few ports.
+    :raises ValueError: where the slot has too few ports, or a cap is for one engine of several on a card.
     """
     if not settings["standby"]:
         return {}
     names = [name for name in sorted(profiles) if _sleeps(profiles[name]) and _is_one(profiles[name])]
+    for name in names:
+        if power_cap(profiles[name], settings) is not None:
+            raise ValueError(
+                f"profile {name} has a power cap (power_cap_w, slot_power_cap_w), which is set when an engine starts, "
+                "not when it wakes; leave out the cap, slot_standby, or engine.settings.enable_sleep_mode"
+            )
     if names and _FIRST_STANDBY + len(names) > settings["ports"]:
         raise ValueError(
             f"slot_standby needs a port for each of {len(names)} profiles, the first is "

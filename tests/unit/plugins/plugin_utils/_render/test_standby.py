@@ -92,6 +92,7 @@ def test_the_unit_keeps_users_from_the_requests_and_starts_nothing_beside_one_th
     [
         ({"backend_host": "0.0.0.0"}, "slot_backend_host must be 127.0.0.1"),
         ({"standby": -1}, "slot_standby is -1"),
+        ({"standby": 1, "power_cap_w": 210}, "profile one has a power cap"),
         ({"standby": 1, "slots": {"main": {"cards": [0]}, "b": {"cards": [], "port": 18090}}}, "needs a port for each"),
     ],
 )
