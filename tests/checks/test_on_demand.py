@@ -18,7 +18,7 @@ TRIED = {
     "wrong": {"main": ["*"], "other": ["*"]},
     "idle": {"main": ["*"]},
 }
-TEXT = f"lookup('ansible.builtin.template', '{ROOT / 'templates/frontdoor.toml.j2'}')"
+TEXT = f"lookup('arcpro.b70.rendered', '{ROOT / 'templates/frontdoor.toml.j2'}')"
 
 
 def test_models_on_demand(tmp_path: Path) -> None:
