@@ -63,7 +63,7 @@ class Wanted:
 
     @property
     def idle_part(self) -> dict[str, str] | None:
-        """What the next request loads, for the state file."""
+        """Return what the next request loads, for the state file."""
         return {"profile": self.idle, "since": self.at} if self.idle else None
 
     def published(self) -> str:
