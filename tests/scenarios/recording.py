@@ -27,7 +27,7 @@ from scenarios.rig import STATE_FILE, Rig
 
 QUESTION = "Who are you?"
 # A switch has the time until the frontdoor has read a new state file, which takes a busy machine a moment.
-READ_S = 1.0
+READ_S = 10.0  # by then the frontdoor has read a new state, on a machine that has other things to do
 # How long an answer is waited for; a client gives up before.
 ANSWER_S, GIVE_UP_S = 60.0, 30.0
 NO_FILE = {"open": False, "verified": False, "phase": "stopped", "reason": "the state file"}

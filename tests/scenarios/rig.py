@@ -227,7 +227,7 @@ class Rig:
     def reboot(self) -> None:
         """Reboot in order; returns when another first process runs."""
         before = self.leader
-        self.run("systemctl", "reboot", limit_s=90)
+        self.run("systemctl", "reboot")
 
         def another() -> int:
             first = _first_process(self._supervisor())
