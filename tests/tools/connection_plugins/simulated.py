@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,7 +46,8 @@ class Connection(ConnectionBase):
     def exec_command(self, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> tuple[int, bytes, bytes]:
         if in_data is None:
             raise NotImplementedError(f"a host that there is not would run {cmd}")
-        kept = Path(constants.DEFAULT_LOCAL_TMP) / f"simulated-{hashlib.sha256(in_data).hexdigest()}"
+        asked = re.sub(rb"\ndate_time=.*", b"", in_data)  # nothing else differs between two hosts
+        kept = Path(constants.DEFAULT_LOCAL_TMP) / f"simulated-{hashlib.sha256(asked).hexdigest()}"
         with kept.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
