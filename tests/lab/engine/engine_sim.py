@@ -27,9 +27,9 @@ those that it answered wrongly. With "thinks": true it writes a thought before e
 enable_thinking is false; with --reasoning-parser it gives the thought apart.
 
 With --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1 it has vLLM's sleep API, as
-vllm/entrypoints/serve/sleep/api_router.py of 0.32 has it: POST /sleep?level=1|2 and POST /wake_up answer 200 without a
-body, GET /is_sleeping answers {"is_sleeping": BOOL}, and /health answers 200 all the time. Without both there are no
-such paths (404). llama.cpp's server has no sleep: all that stays of its model is the file in the kernel's page cache.
+vllm/entrypoints/serve/dev/sleep/api_router.py of 0.32.0 has it: POST /sleep?level=1|2 and POST /wake_up answer 200 and
+what became of it, GET /is_sleeping answers {"is_sleeping": BOOL}, and /health answers 200 all the time. Without both
+there are no such paths (404). llama.cpp's server has no sleep: all that stays of its model is the file in the kernel's page cache.
 
 Each token, and each chunk of a prompt, is a step of a child process that is called as vLLM's core is. Stop it with
 SIGSTOP, and nothing is generated, while /health, /v1/models and /metrics answer as ever. Standard library only."""
@@ -384,7 +384,10 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if self.engine.has_sleep and path in ("/sleep", "/wake_up"):
             (self.engine.sleep if path == "/sleep" else self.engine.wake)()
-            self._send(200, None)
+            about = {"level": 1} if path == "/sleep" else {"tags": None}
+            # vLLM says "sleeping" to each POST /sleep that was carried out.
+            state = "sleeping" if path == "/sleep" or self.engine.asleep else "awake"
+            self._send(200, {"status": state, **about})
             return
         chat = self.path == "/v1/chat/completions"
         if not chat and self.path not in ("/v1/completions", "/tokenize"):

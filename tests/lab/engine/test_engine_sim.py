@@ -538,11 +538,11 @@ def test_it_sleeps_and_wakes_as_vllm_does(sleeper: Sim) -> None:
     assert (kind.fall, kind.rise, kind.asks) == (SLEEP[1], WAKE[1], ("/is_sleeping", "is_sleeping"))
     right = sleeper.chat()["choices"]
     assert not asleep(sleeper)
-    assert sleeper.ask(*SLEEP) == (200, "")
+    assert json.loads(sleeper.ask(*SLEEP)[1]) == {"status": "sleeping", "level": 1}
     assert asleep(sleeper)
     assert sleeper.ask("GET", "/health")[0] == 200
     assert sleeper.ask("POST", "/v1/chat/completions", WHO)[0] == 500
-    assert sleeper.ask(*WAKE) == (200, "")
+    assert json.loads(sleeper.ask(*WAKE)[1]) == {"status": "awake", "tags": None}
     assert not asleep(sleeper)
     assert sleeper.chat()["choices"] == right
 
