@@ -21,7 +21,7 @@ export UV_SYSTEM_CERTS := true
 
 LAB := $(PYTHON) tests/lab/lab.py
 STEPS := lint unit frontdoor checks page sanity molecule scenarios matrices \
-  interpreted fresh shipping sanity-all lab engines fleet vendor bare promotion source weights kinds slots nodes watched exhaustive
+  interpreted fresh shipping sanity-all lab engines fleet vendor bare removal promotion source weights kinds slots nodes watched exhaustive
 
 .PHONY: help demo test release endurance bench bench-converge bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs chat site changelog lock build clean
 

@@ -224,6 +224,7 @@ STEPS: dict[str, Step] = {
             "roles/host",
             "roles/stack",
             "roles/mirror",
+            "templates",
             f"{CONTROLLER}/_choice",
             "tests/system/test_bare.py",
         ),
@@ -238,6 +239,7 @@ STEPS: dict[str, Step] = {
                 "roles/slot",
                 "roles/frontdoor/tasks",
                 "roles/paths",
+                "templates",
                 "playbooks/site.yml",
             ),
             *(f"{HOST}/_removal.py", "plugins/modules/b70_removal.py", "tests/system/test_removal.py"),
@@ -246,7 +248,10 @@ STEPS: dict[str, Step] = {
     "vendor": Step(
         RELEASE,
         (pytest("vendor", "tests/system/test_vendor.py", limit_s=3600),),
-        covers=("roles/host", "roles/gpu_driver", "roles/oneapi", "tests/lab/vendor", "tests/system/test_vendor.py"),
+        covers=(
+            *("roles/host", "roles/gpu_driver", "roles/oneapi", "templates", "tests/lab/vendor"),
+            "tests/system/test_vendor.py",
+        ),
     ),
     "promotion": Step(
         RELEASE,
@@ -357,6 +362,7 @@ STEPS: dict[str, Step] = {
         covers=(
             "roles/stack",
             "roles/mirror",
+            "templates",
             f"{CONTROLLER}/_stacks",
             "plugins/module_utils/_build",
             "tests/system/test_source.py",

@@ -91,8 +91,8 @@ def _is_drop_in(path: Path) -> bool:
 
 def _has_program(unit: str) -> bool:
     """Return whether the program that a unit starts is on the host."""
-    program = re.search(r"^ExecStart=(\S+)", unit, re.M)
-    return program is None or Path(program[1]).exists()
+    program = re.search(r'^ExecStart=[-@:+!|]*"?([^\s"]+)', unit, re.M)
+    return program is None or not Path(program[1]).is_absolute() or Path(program[1]).exists()
 
 
 def _differs(item: Wanted, owner: tuple[int, int]) -> bool:
@@ -213,17 +213,18 @@ def make_plan(
         (json.loads(item.content)["legacy_units"] for item in files if item.path == place.slot_file), []
     )
     kept = [unit for name in plan.kept for unit in place.units_of(name)]
-    # The manager reads the drop-ins of all at each reload: those that can't run have none. Nor does one of them end the
-    # engine that runs, where somebody starts it by hand.
-    exclusive = [
-        item.path
-        for item in here
-        if item.path.suffix == ".service" and item.path not in place.own_units
-        if place.profile_of(item.path) in why or _has_program(item.content)
-    ]
+    # The manager reads all drop-ins at each reload: the units of engines that are not installed yet have none. Each of
+    # the others names them, so that one that is installed after this is exclusive at once.
+    exclusive: list[Path] = []
+    idle: list[Path] = []
+    for item in here:
+        if item.path.suffix == ".service" and item.path not in place.own_units:
+            runs = place.profile_of(item.path) in why or _has_program(item.content)
+            (exclusive if runs else idle).append(item.path)
     profiles = [item.content for item in [*files, *here] if item.path.suffix == ".json"]
     profiles += [text_of(Path(place.layout.profile_json(name))) or "" for name in plan.kept]
-    everything = [*here, *pending, *drop_ins(place, [*exclusive, *kept], legacy, dict.fromkeys(profiles))]
+    exclusion = drop_ins(place, [*exclusive, *kept], legacy, dict.fromkeys(profiles), idle=idle)
+    everything = [*here, *pending, *exclusion]
     for item in everything:
         if _differs(item, owner):
             plan.writes.append(item)

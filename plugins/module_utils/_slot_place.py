@@ -227,7 +227,12 @@ def in_use(
 
 
 def drop_ins(
-    place: Place, units: Iterable[Path], legacy: Sequence[str], profiles: Iterable[str | None] = ()
+    place: Place,
+    units: Iterable[Path],
+    legacy: Sequence[str],
+    profiles: Iterable[str | None] = (),
+    *,
+    idle: Iterable[Path] = (),
 ) -> list[Wanted]:
     """Return what keeps the units of a slot, and legacy ones, from running beside each other.
 
@@ -237,11 +242,12 @@ def drop_ins(
     and engines that may sleep: of these the slot keeps all but one asleep.
 
     :param profiles: the JSON texts of the slot's profiles, those that are in place and those that wait.
+    :param idle: units whose engine is not installed. The others exclude them, and they have no drop-in.
     """
     texts = list(profiles)
     claims, sleepers = _claims(texts), _sleepers(texts)
     found: list[Wanted] = []
-    earlier = list(legacy)
+    earlier = [*legacy, *sorted({unit.name for unit in idle})]
     for unit in sorted(set(units)):
         others = [
             other

@@ -21,8 +21,8 @@ description:
   - A profile is in use if it runs, starts at boot, is named by the slot's state or was verified last. Its files stay
     unchanged, and a new rendering waits in C(pending) below O(config_dir) for the switch that starts it. Its files are
     never removed, but the module warns about them.
-  - Every unit whose program is installed gets a drop-in that makes it exclusive with the slot's other such units and
-    with legacy ones. Replicas of one profile run beside each other.
+  - Every unit whose program is installed gets a drop-in that makes it exclusive with the slot's other units and with
+    legacy ones. Replicas of one profile run beside each other.
   - The module holds the slot's lock, except in check mode, so that no switch reads files that are being replaced.
   - The unit that verifies the running engine is enabled at boot. Engines are never started, stopped or enabled.
   - If a unit has changed, the module reloads systemd, and checks that systemd uses the units as written.

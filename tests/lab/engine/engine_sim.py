@@ -29,7 +29,8 @@ enable_thinking is false; with --reasoning-parser it gives the thought apart.
 With --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1 it has vLLM's sleep API, as
 vllm/entrypoints/serve/dev/sleep/api_router.py of 0.32.0 has it: POST /sleep?level=1|2 and POST /wake_up answer 200 and
 what became of it, GET /is_sleeping answers {"is_sleeping": BOOL}, and /health answers 200 all the time. Without both
-there are no such paths (404). llama.cpp's server has no sleep: all that stays of its model is the file in the kernel's page cache.
+there are no such paths (404). llama.cpp's server has no sleep: all that stays of its model is the file in the kernel's
+page cache.
 
 Each token, and each chunk of a prompt, is a step of a child process that is called as vLLM's core is. Stop it with
 SIGSTOP, and nothing is generated, while /health, /v1/models and /metrics answer as ever. Standard library only."""

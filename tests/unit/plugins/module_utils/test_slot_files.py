@@ -263,7 +263,7 @@ def test_a_profile_in_use_keeps_its_files_and_stays_exclusive(place, systemd, ho
     assert not converge(place, systemd, files(place, "a", "c")).changed
 
 
-def test_an_engine_that_is_not_installed_is_exclusive_with_none_until_it_is_or_runs(place, systemd, tmp_path):
+def test_an_engine_that_is_not_installed_is_excluded_by_those_that_are(place, systemd, tmp_path):
     program = tmp_path / "engine"
     wanted = [
         dataclasses.replace(item, content=item.content.replace("/bin/true", str(program)))
@@ -272,7 +272,7 @@ def test_an_engine_that_is_not_installed_is_exclusive_with_none_until_it_is_or_r
         for item in files(place, "a", "b", "c")
     ]
     converge(place, systemd, wanted)
-    assert exclusive(place) == {"c": ["a"]}
+    assert exclusive(place) == {"a": ["b"], "c": ["b", "a"]}
     program.touch()
     converge(place, systemd, wanted)
     assert exclusive(place) == {"b": ["a"], "c": ["a", "b"]}
@@ -281,7 +281,7 @@ def test_an_engine_that_is_not_installed_is_exclusive_with_none_until_it_is_or_r
     assert not converge(place, systemd, wanted).changed
     systemd.active.clear()
     converge(place, systemd, wanted)
-    assert exclusive(place) == {"c": ["a"]}
+    assert exclusive(place) == {"a": ["b"], "c": ["b", "a"]}
 
 
 def exclusive(place: Place) -> dict[str, list[str]]:
