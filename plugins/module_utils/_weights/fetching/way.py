@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
-import urllib.parse
+import re
 from collections.abc import Mapping
+
+# A login may have characters that end an address, and an address may lack what follows the login.
+ADDRESS = re.compile(r"(\w+://)?([^@]*@)?(?P<told>([\w.-]+|\[[\da-fA-F:.]+\])(:\d+)?)/?", re.ASCII)
 
 
 def way(environment: Mapping[str, str]) -> str:
@@ -14,4 +17,5 @@ def way(environment: Mapping[str, str]) -> str:
     address = environment.get("https_proxy") or environment.get("http_proxy")
     if not address:
         return "without a proxy (b70_proxy)"
-    return f"through the proxy {urllib.parse.urlsplit(address).netloc.rpartition('@')[2] or 'of no address'}"
+    found = ADDRESS.fullmatch(address)
+    return f"through the proxy {found['told'] if found else 'of no readable address'}"

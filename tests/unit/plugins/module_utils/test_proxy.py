@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from typing import Any
 
 import jinja2
 import pytest
+import yaml
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _image, _proxy
 from ansible_collections.arcpro.b70.plugins.module_utils._build.git import Git
@@ -26,7 +28,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._python_environment.hos
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.fetching.transports import Interrupted, network
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.fetching.way import way
 
-TEMPLATES = Path(__file__).resolve().parents[4] / "templates"
+ROOT = Path(__file__).resolve().parents[4]
+TEMPLATES = ROOT / "templates"
 PASSWORD = "s3cr%25t"  # as it stands in an address
 WANTED = f"Basic {base64.b64encode(b'me:s3cr%t').decode()}"
 
@@ -86,20 +89,86 @@ def variables(proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def rendered(name: str, proxy: Proxy) -> str:
     text = (TEMPLATES / name).read_text(encoding="utf-8")
     environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True)
-    return environment.from_string(text).render(__paths_site_proxy=proxy.url, __paths_direct=["localhost", "127.0.0.2"])
+    return environment.from_string(text).render(__paths_site_proxy=proxy.url)
 
 
-def test_apt_goes_through_the_proxy(proxy: Proxy, tmp_path: Path) -> None:
-    file = tmp_path / "b70-proxy.conf"
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Return what the roles make of the settings of some hosts, by their names."""
+    passwords = {"hash": "pa#ss", "question": "pa?ss", "backslash": "pa\\ss", "written": "pa%23%3F%5Css"}
+    hosts: dict[str, dict[str, Any]] = {
+        "domain": {"b70_no_proxy": [".0.0.2"]},
+        "site": {"b70_mirror_url": "http://site.invalid:8080"},
+        "own": {"host_mirror_url": "http://own.invalid:8080/x"},
+        "both": {"b70_mirror_url": "http://site.invalid", "host_mirror_url": "http://own.invalid"},
+        **{name: {"b70_proxy": f"http://me:{password}@proxy.invalid:3128"} for name, password in passwords.items()},
+    }
+    values = "{'apt': __paths_apt_environment, 'direct': __paths_direct, 'refused': refused.msg * (refused is failed)}"
+    check = yaml.safe_load((ROOT / "roles/host/tasks/proxy.yml").read_text())[0]
+    say = {
+        "ansible.builtin.debug": {"msg": f"SAID {{{{ inventory_hostname }}}} {{{{ {values} | to_json | b64encode }}}}."}
+    }
+    play = {
+        "hosts": "all",
+        "gather_facts": False,
+        "vars_files": [str(ROOT / "roles/paths/vars/main.yml")],
+        "tasks": [{**check, "register": "refused", "ignore_errors": True}, say],
+    }
+    place = tmp_path_factory.mktemp("settings")
+    (place / "hosts.json").write_text(
+        json.dumps(
+            {"all": {"hosts": {name: {"b70_proxy": "http://proxy.invalid", **own} for name, own in hosts.items()}}}
+        )
+    )
+    (place / "play.yml").write_text(json.dumps([play]))
+    ansible = str(Path(sys.executable).parent / "ansible-playbook")
+    argv = [ansible, "-i", str(place / "hosts.json"), str(place / "play.yml")]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    said = re.findall(r"SAID (\w+) ([\w+/=]+)\.", done.stdout)
+    assert len(said) == len(hosts), done.stdout + done.stderr
+    return {name: json.loads(base64.b64decode(text)) for name, text in said}
+
+
+def apt(url: str, folder: Path, proxy: Proxy, environment: dict[str, str]) -> str:
+    """Have apt fetch an address into a file x of this folder, and return its errors."""
+    file = folder / "b70-proxy.conf"
     file.write_text(rendered("apt-b70-proxy.conf.j2", proxy))
-    fetch = ["/usr/lib/apt/apt-helper", "download-file", "http://packages.invalid/x", str(tmp_path / "x")]
-    argv = [*fetch[:1], "-oAPT::Sandbox::User=root", *fetch[1:]]
-    env = {**os.environ, "APT_CONFIG": str(file)}
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300)
-    assert (tmp_path / "x").read_text() == "ok", done.stderr
+    argv = ["/usr/lib/apt/apt-helper", "-oAPT::Sandbox::User=root", "-oAcquire::Retries=0"]
+    env = {**os.environ, **environment, "APT_CONFIG": str(file)}
+    wanted = [*argv, "download-file", url, str(folder / "x")]
+    return subprocess.run(wanted, env=env, capture_output=True, text=True, timeout=300).stderr
+
+
+def test_apt_goes_through_the_proxy(proxy: Proxy, settings: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    errors = apt("http://packages.invalid/x", tmp_path, proxy, settings["domain"]["apt"])
+    assert (tmp_path / "x").read_text() == "ok", errors
     assert ("http://packages.invalid/x", WANTED) in proxy.seen
-    dumped = subprocess.run(["apt-config", "dump"], env=env, capture_output=True, text=True, timeout=300)
-    assert 'Acquire::http::Proxy::127.0.0.2 "DIRECT";' in dumped.stdout
+
+
+@pytest.mark.parametrize("host", ["127.0.0.2", "127.0.0.1"])
+def test_apt_reaches_itself_and_what_is_in_a_named_domain_directly(
+    host: str, proxy: Proxy, settings: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    assert f"Could not connect to {host}:1 " in apt(f"http://{host}:1/x", tmp_path, proxy, settings["domain"]["apt"])
+    assert proxy.seen == []
+
+
+def test_every_mirror_of_a_host_is_reached_directly(settings: dict[str, dict[str, Any]]) -> None:
+    mirrors = {name: settings[name]["direct"][3:] for name in ("domain", "site", "own", "both")}
+    assert mirrors == {
+        "domain": [".0.0.2"],
+        "site": ["site.invalid"],
+        "own": ["own.invalid"],
+        "both": ["site.invalid", "own.invalid"],
+    }
+
+
+def test_a_password_that_ends_an_address_is_refused(settings: dict[str, dict[str, Any]]) -> None:
+    for name in ("hash", "question", "backslash"):
+        refused = settings[name]["refused"]
+        assert all(word in refused for word in ("%23", "%3F", "%5C")), name
+        assert "pa" not in refused.replace("password", ""), name
+    assert settings["written"]["refused"] == settings["domain"]["refused"] == ""
 
 
 def test_pip_goes_through_the_proxy(proxy: Proxy, tmp_path: Path) -> None:
@@ -160,6 +229,24 @@ def test_the_way_is_told_without_the_password(variables: dict[str, str]) -> None
     told = r"no connection to huggingface\.invalid through the proxy "
     with pytest.raises(Interrupted, match=told), network("huggingface.invalid"):
         raise ConnectionRefusedError("refused")
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("http://proxy.example:3128/", "proxy.example:3128"),
+        ("proxy.example", "proxy.example"),
+        ("socks5h://me:x@[2001:db8::1]:1080", "[2001:db8::1]:1080"),
+        ("http://me:pa#ss@proxy:3128", "proxy:3128"),
+        ("http://me:pa?ss/@proxy:3128", "proxy:3128"),
+        ("http://me:pa[ss@proxy:3128", "proxy:3128"),
+        ("http://me:pa@ss@proxy:3128", "of no readable address"),
+        ("http://me:pa@proxy:3128/@ss", "of no readable address"),
+        ("http://me:pass", "of no readable address"),
+    ],
+)
+def test_an_address_is_told_only_where_it_cannot_be_a_login(address: str, told: str) -> None:
+    assert way({"http_proxy": address}) == f"through the proxy {told}"
 
 
 def test_a_host_without_a_proxy_has_no_variables(tmp_path: Path) -> None:
