@@ -91,7 +91,9 @@ def parser(version: str = "") -> argparse.ArgumentParser:
     )
     stop = word("stop", "stop the engine, and start none at boot")
     stop.add_argument(
-        "--idle", action="store_true", help="as the frontdoor does if nobody asks for it: the next request loads it"
+        "--idle",
+        action="store_true",
+        help="as the frontdoor does if nobody asks for it: only with frontdoor_on_demand the next request loads it",
     )
     verify = word("verify", "ask the canary of the engine that runs, and open the frontdoor for it where it is closed")
     record = word("record", "serve PROFILE and record what it answers now as the baseline of its canary")
@@ -304,8 +306,9 @@ def _change(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Say
             say(result, [result["msg"]])
             return FAILED if result["failed"] else DONE
     elif arguments.word == "stop":
-        who = IDLE if arguments.idle else request.who
-        request = replace(request, active=False, who=who, drain_timeout_s=max(0.0, arguments.drain_timeout))
+        if arguments.idle:
+            request = replace(request, who=IDLE, why=request.why or f"asked for by {request.who}")
+        request = replace(request, active=False, drain_timeout_s=max(0.0, arguments.drain_timeout))
     elif arguments.word == "verify":
         name = api.info(fx, layout)["profile"]
         if name is None:

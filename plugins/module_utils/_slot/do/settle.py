@@ -183,6 +183,9 @@ def close(run: Run) -> None:
         # An engine that is only verified is not stopped first: clients wait only while it loads.
         verifies = run.direction is Direction.FORWARD and Phase.STOP not in run.plan.forward
         fields["switch"] = switch_part(run, loading=verifies)
+    if run.request.mode is Mode.SWITCH and not run.request.active and run.request.who != IDLE:
+        # A person stops the slot: no request that waits now brings back what was idle.
+        fields["idle"] = None
     if run.partial:
         words = (
             "it is started anew" if run.plan.kind is Kind.SWITCH or run.evidence.failures else "it is being verified"

@@ -8,7 +8,8 @@ four things and no others; the client may disconnect meanwhile, what was begun i
 
     load NAME KEY [SLOT]      serve the profile NAME; KEY is the name of the API key that asked, for the journal
     unload NAME KEY [SLOT]    stop the engine, if it is that of NAME
-    idle NAME SECONDS [SLOT]  the same, because nobody asked for it for so long; only if nothing else works on the slot
+    idle NAME SECONDS [SLOT]  the same, because nobody asked for it for so long; only if nothing else works on the slot,
+                              and no soak or the like asks the engine
     cards                     report how much memory of the cards is in use
 
 SLOT is a slot of this host; without one it is the slot of this b70ctl.
@@ -27,6 +28,7 @@ from typing import Any
 
 from ..look.frontdoor import read_state
 from ..look.observe import other_slots
+from ..model.recorded import works
 from ..words.effects import Effects
 from ..words.types import Layout
 
@@ -64,7 +66,7 @@ def perform(request: bytes, fx: Effects, layout: Layout, run: Run) -> dict[str, 
         return {"exit": code, "message": data["msg"], "cards": data.get("cards", [])}
     match = REQUEST.fullmatch(request)
     if match is None:
-        return _refused("the request is not `load NAME KEY [SLOT]`, `unload` or `idle` like it, or `cards`")
+        return _refused("the request is not `load NAME KEY [SLOT]`, the same with `unload` or `idle`, or `cards`")
     verb, name, key, slot = (word.decode() for word in match.groups(layout.slot.encode()))
     place = layout if slot == layout.slot else other_slots(fx, layout).get(slot)
     if place is None:
@@ -78,6 +80,9 @@ def perform(request: bytes, fx: Effects, layout: Layout, run: Run) -> dict[str, 
             return _refused(f"the engine in slot {place.slot} is not that of {name}")
         words = ["stop"]
     if verb == "idle":
+        # it asks the engine itself, so the frontdoor does not see it
+        if busy := works(fx, place):
+            return _refused(f"{busy[0]['unit']} runs and asks the engine of {name}")
         # no switch is waited for: the lock is tried once
         words, why = ["stop", "--idle"], f"nobody asked for {name} for {key} s"
     code, data = run(place, [*words, "--why", why])

@@ -480,7 +480,8 @@ async def test_every_key_brings_the_idle_model_back_and_no_other(tmp_path: Path)
 
 @on_virtual_loop
 async def test_what_is_not_unloaded(tmp_path: Path) -> None:
-    """A model that no request could load again, and any while a person works on the host, or the host refuses."""
+    """A model that no request could load again, any while a person works on the host or the host refuses, and one whose
+    last switch failed."""
     note = tmp_path / "maintenance.json"
     async with door(tmp_path, on_demand=["tiny-b"], **BY_IDLE) as host:
         await asyncio.sleep(3 * IDLE_S)
@@ -494,6 +495,11 @@ async def test_what_is_not_unloaded(tmp_path: Path) -> None:
         await asyncio.sleep(3 * IDLE_S)
         assert len(host.asked) in (3, 4)
         assert (await host.ask("tiny-a")).status == 200
+        # it was verified anew, failed and was started anew
+        host.exit, asked = None, len(host.asked)
+        host.note("tiny-a", "tiny-a", outcome="rolled_back", failures=[{"phase": "canary"}])
+        await asyncio.sleep(3 * IDLE_S)
+        assert len(host.asked) == asked
 
 
 @on_virtual_loop
@@ -522,6 +528,47 @@ async def test_an_idle_model_that_cannot_be_loaded_is_told_and_not_ready(tmp_pat
         assert (await (await host.run.client()).ask("GET", "/ready")).status == 503
         await asyncio.sleep(61)
         assert (await (await host.run.client()).ask("GET", "/ready")).status == 200
+
+
+@on_virtual_loop
+async def test_a_host_in_quarantine_is_not_ready_and_a_load_that_failed_is_no_quarantine(tmp_path: Path) -> None:
+    record = tmp_path / "quarantine.json"
+    async with door(tmp_path, slot={"idle_s": IDLE_S, "quarantine_file": str(record)}) as host:
+        client = await host.run.client()
+        # a load of another profile failed
+        host.write(None, phase="failed", names=None, idle=host.idle("tiny-a"))
+        await until(lambda: host.run.app.first.slot.state.idle)
+        assert (await client.ask("GET", "/ready")).status == 200
+        record.write_text('{"boot_id": ""}')
+        assert (await client.ask("GET", "/ready")).status == 503
+        assert "the host is in quarantine" in (await host.ask("tiny-b")).json["error"]["message"]
+        assert (await host.ask("gpt-9")).json["error"]["code"] == "failed"
+        assert not host.asked
+        record.unlink()
+        assert (await host.ask("gpt-9")).json["choices"][0]["message"]["content"] == "tiny-a"
+        record.write_text('{"boot_id": ""}')
+        await asyncio.sleep(2 * IDLE_S)
+        assert host.asked == [LOADED], "what is unloaded now would not come back"
+
+
+@on_virtual_loop
+async def test_a_name_of_two_profiles_brings_back_the_idle_one(tmp_path: Path) -> None:
+    keys = write_keys(tmp_path / "keys.toml", bob="s-bob")
+    async with door(tmp_path, auth={"keys_file": keys}, **BY_IDLE) as host:
+        first = written("tiny-a")
+        first["frontdoor"]["model_aliases"] = ["alias-tiny-b"]
+        new = tmp_path / "profiles" / "new"
+        new.write_text(json.dumps(first))
+        new.rename(tmp_path / "profiles" / "tiny-a.json")
+        host.write(None, phase="stopped", names=None, idle=host.idle("tiny-b"))
+        await until(lambda: host.run.app.first.slot.state.idle)
+        bob, client = "Authorization: Bearer s-bob", await host.run.client()
+        row = (await client.ask("GET", f"{MODELS}/alias-tiny-b", None, bob)).json
+        assert row["b70"]["profile"] == "tiny-b"
+        assert (await client.ask("GET", "/ready?model=alias-tiny-b")).status == 200
+        answer = await host.ask("alias-tiny-b", CHAT, bob)
+        assert answer.json["choices"][0]["message"]["content"] == "tiny-b"
+        assert host.asked == ["load tiny-b bob main"]
 
 
 def test_idleness_needs_models_on_demand() -> None:

@@ -17,9 +17,10 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import admin, api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.recorded import KINDS, unit_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Layout, SlotFault
 from unit.plugins.module_utils._slot.calls import b70ctl, host
-from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, request
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeUnit, request
 from unit.plugins.module_utils._slot.two_slots import AUX, TwoSlots
 
 
@@ -86,6 +87,18 @@ def test_an_idle_profile_is_stopped_as_such(fake_host):
     why = "nobody asked for a for 1800 s"
     assert ask(fake_host, b"idle a 1800\n")[1] == [("stop", "--idle", "--why", why)]
     assert ask(fake_host, b"idle b 1800\n")[0]["exit"] == admin.REFUSED
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_work_on_the_engine_keeps_it_although_no_request_comes(fake_host, kind):
+    """A soak and others ask the engine itself, so the frontdoor knows nothing of them."""
+    unit = FakeUnit(unit_of(kind, "main"), active="active", sub="running")
+    fake_host.units[unit.name] = unit
+    answer, ran = ask(fake_host, b"idle a 1800\n")
+    assert (answer["exit"], ran) == (admin.REFUSED, [])
+    assert f"{unit.name} runs" in answer["message"]
+    # a person means it
+    assert ask(fake_host, b"unload a root\n")[1]
 
 
 def test_an_unload_is_a_stop_of_that_profile_only(fake_host):

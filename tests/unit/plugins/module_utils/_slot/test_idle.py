@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.caller import caller
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.frontdoor import FrontdoorLink
 from unit.plugins.module_utils._slot.calls import b70ctl, host, killed_anywhere
 from unit.plugins.module_utils._slot.controlled import Controlled
 from unit.plugins.module_utils._slot.fake_host import FakeHost
@@ -44,6 +46,13 @@ def test_it_is_told_and_nothing_is_started(slot):
     assert slot.host.running == slot.host.enabled == []
 
 
+def test_a_person_who_stops_it_as_idle_is_named():
+    made = stopped()
+    b70ctl(made, "stop", "--idle")
+    assert b70ctl(made, "status")[1].splitlines()[0].endswith(f"(asked for by {caller()})")
+    assert told(made) == IDLE
+
+
 def test_it_stays_so_after_a_boot_and_a_switch_ends_it(slot):
     slot.reboot()
     slot.run(600)
@@ -72,6 +81,20 @@ def test_a_person_who_stops_says_something_else(slot, words):
         assert "said by idle" not in b70ctl(slot.host, "status")[1]
         slot.reboot()
         slot.run(600)
+
+
+@pytest.mark.parametrize(("words", "idle"), [(("stop",), ""), (("switch", "b"), "a")])
+def test_while_a_person_stops_it_a_request_brings_nothing_back(slot, monkeypatch, words, idle):
+    seen, published = [], FrontdoorLink.publish
+
+    def publish(link, fields):
+        done = published(link, fields)
+        seen.append(told(slot.host))
+        return done
+
+    monkeypatch.setattr(FrontdoorLink, "publish", publish)
+    assert b70ctl(slot.host, *words)[0] == 0
+    assert (seen[0][0], seen[0][2]) == ("switching", idle)
 
 
 @pytest.mark.parametrize("words", [("stop",), ("stop", "--idle")])

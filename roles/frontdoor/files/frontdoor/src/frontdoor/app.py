@@ -148,7 +148,7 @@ class App:
                 server=self.server,
                 admin=self._admin,
                 keys=self.keys,
-                taken=self._taken,
+                hindered=self._hindered,
             )
 
     # --- life ------------------------------------------------------------------------------------------------------
@@ -236,9 +236,11 @@ class App:
         """Record how long generations of a slot held their permits."""
         self.followers[slot].permits.outlook.lasted(seconds)
 
-    def _taken(self) -> bool:
-        """Tell whether somebody decides what is served: a person who took the host out of its fleet, or a play."""
-        return bool(self.local.maintenance.since()) or epoch(self.local.lease.until()) > time.time()
+    def _hindered(self) -> str:
+        """Return why no request has a model loaded now, or "": a person or a play decides, or the host takes none."""
+        if self.local.maintenance.since() or epoch(self.local.lease.until()) > time.time():
+            return "somebody works on this host"
+        return "the host is in quarantine" if self.local.quarantine.holds() else ""
 
     @property
     def keys_error(self) -> str:

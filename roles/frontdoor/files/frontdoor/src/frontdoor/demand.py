@@ -35,7 +35,6 @@ _GUESS_S = 180.0
 # stands for the name of the key where requests need none
 _NOBODY = "on-demand"
 _REFUSED_NOW = "the host did not begin to load it; the frontdoor's journal says why"
-_TAKEN = "somebody works on this host"
 
 
 class Held:
@@ -185,7 +184,7 @@ class Line:
 
     def _names_of(self, profile: str) -> list[str]:
         """Return the name that a profile is served by, its own, and its aliases."""
-        known = self._place.known[profile]
+        known = self._place.known.get(profile) or {}
         aliases = (known.get("frontdoor") or {}).get("model_aliases") or ()
         return list(dict.fromkeys([(known.get("engine") or {}).get("served_model_name") or profile, profile, *aliases]))
 
@@ -195,8 +194,8 @@ class Line:
             return None
         if self._has_failed(profile):
             return errors.load_failed(profile, self._failed[profile][1])
-        if self._demand.taken():
-            return errors.load_failed(profile, _TAKEN, int(_PAUSE_S))
+        if why := self._demand.hindered():
+            return errors.load_failed(profile, why, int(_PAUSE_S))
         left = self._paused.get(profile, 0.0) - self._loop.time()
         return errors.load_failed(profile, _REFUSED_NOW, max(1, int(left))) if left > 0 else None
 
@@ -208,7 +207,8 @@ class Line:
     def offers(self) -> Iterator[dict[str, Any]]:
         """Yield the profiles as rows of the list of models, each under all its names."""
         self.read()
-        for profile in self.profiles:
+        back = self.back
+        for profile in sorted(self.profiles, key=lambda one: one != back):
             known = self._place.known[profile]
             engine = known.get("engine") or {}
             may = profile in self.names and self.refusal(profile) is None
@@ -295,6 +295,11 @@ class Line:
         is_it = (self._asked or self._moving_to or profile) == profile and profile in self.names.values()
         return profile if is_it and self.refusal(profile) is None else ""
 
+    def named(self, name: str) -> str:
+        """Return the profile that a request by this name gets: of several the idle one, else the first."""
+        back = self.back
+        return back if back and name in self._names_of(back) else self.names[name]
+
     def told(self) -> dict[str, Any]:
         """Return what the status says of the requests that wait for models."""
         now, waiting = self._loop.time(), self.waiting()
@@ -304,7 +309,7 @@ class Line:
             "held": len(waiting),
             "oldest_wait_s": round(oldest_s, 1),
             "brings_back": back,
-            "names": [name for name, profile in self.names.items() if profile == back],
+            "names": self._names_of(back) if back else [],
         }
 
     def serves(self, profile: str) -> bool:
@@ -352,7 +357,8 @@ class Line:
                 self._ask(step.switch_to, first.client)
         if is_idle(view, len(self._absent) + self.queue.queued, now, self._demand.settings.min_serve_s, self._idle_s):
             self.read()
-            if view.served in self.names.values() and not self._demand.stopping and not self._demand.taken():
+            loadable = view.served in self.names.values() and self.refusal(view.served) is None
+            if loadable and not self._demand.stopping:
                 self._unloads = view.served
                 seconds = str(int(now - self.used))
                 self._demand.admin.begin(self._place, "idle", view.served, seconds).add_done_callback(self._unloaded)
@@ -411,10 +417,10 @@ class Demand:
         server: Server,
         admin: Admin,
         keys: Keys | None,
-        taken: Callable[[], bool],
+        hindered: Callable[[], str],
     ) -> None:
-        """Begin with a line for each slot that loads models; `taken` tells whether somebody works on the host."""
-        self.settings, self.server, self.admin, self.taken = settings, server, admin, taken
+        """Begin with a line for each slot that loads models; `hindered` tells why the host loads none now, or ""."""
+        self.settings, self.server, self.admin, self.hindered = settings, server, admin, hindered
         self._keys = keys
         self.stopping = False
         self.lines = {
@@ -484,7 +490,7 @@ class Demand:
         self, client: ClientConnection, head: RequestHead, document: Document, name: str, line: Line
     ) -> Held | Refusal | None:
         """Hold or refuse a request for a model that is not served."""
-        profile, known = line.names[name], name in self.server.by_model
+        profile, known = line.named(name), name in self.server.by_model
         if (line.back == profile or self.may_load(client)) and not line.serves(profile):
             return line.hold(client, head, document, profile)
         # or the model runs as it was rendered before, without this name

@@ -254,7 +254,7 @@ WATCHED = {
     "engine_verification_failed": "Whether that canary failed.",
     "liveness_timestamp_seconds": "When the watchdog last looked.",
     "watchdog_actions_total": "Actions of the watchdog since it started.",
-    "standby_bytes": "Memory of the host that an engine keeps which sleeps while another one serves.",
+    "standby_bytes": "Host memory kept by an engine that sleeps while another one serves.",
     "card_memory_bytes": "Memory of the card that is in use (used), and all of it (total).",
     "card_ecc": "Whether ECC of the card's memory seems to be on, derived from how much there is.",
     "card_faults_total": "Faults of the card that the kernel has reported since the watchdog started.",
