@@ -482,12 +482,18 @@ def plan(request: Request, seen: Seen) -> Plan:
     stop = tuple(unit.name for unit in known if unit.running and unit.name not in keep) if Phase.STOP in phases else ()
     if (partial or batches) and Phase.STOP in phases:
         stop = tuple(unit.name for unit in known if unit.running and unit.name in scoped)
+    elif Phase.STOP in phases and not spares:
+        # Of other sleepers, memory decides whether they end.
+        ends = () if wakes else seen.target_units
+        every = seen.target is None or not seen.target.standby
+        stop += tuple(unit.name for unit in seen.units if unit.at_work and unit.asleep and (every or unit.name in ends))
     if kind is Kind.NOTHING:
         disable: tuple[str, ...] = ()
     else:
         disable = tuple(unit.name for unit in known if unit.enabled and unit.name not in keep)
     steps = _numbered(phases, Direction.FORWARD, batches)
     sleeps = tuple(name for name in stop if standby and name in seen.drowsy and name not in seen.target_units)
+    stop = tuple(sorted(stop, key=lambda name: name in sleeps))
     actions = _actions(request, seen, steps, scoped, stop, disable, batches, spares=spares, wakes=wakes, sleeps=sleeps)
     return Plan(kind, phases, scope, partial, stop, disable, previous, actions, batches, clears, beside, wakes, sleeps)
 

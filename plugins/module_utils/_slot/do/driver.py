@@ -533,6 +533,8 @@ class Driver:
             name, unit = engine.profile.name, UnitState(engine.profile.unit, invocation_id=engine.invocation_id)
             cause = quarantine.Cause(self._run.request.switch_id, name, match.symptom.id, match.line, unit, failure)
             self._quarantine(cause)
+            if step.direction is Direction.FORWARD:
+                return replace(failure, woken=False)  # no other profile is loaded on that card
         return failure
 
     def _lost_part(self, step: Step) -> str:

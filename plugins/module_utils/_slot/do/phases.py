@@ -46,7 +46,8 @@ _HOPELESS = ("device_lost",)  # other symptoms end the process, or the engine su
 def stop(run: Run) -> None:
     """Stop every unit of the slot and every legacy unit, and wait until systemd reports that they are down.
 
-    An engine that may sleep is put to sleep in place of that, and sleepers that are in its way end before.
+    An engine that may sleep is put to sleep in place of that, and sleepers that are in its way end before. It is
+    stopped where generations are left: they could go on with its wake.
 
     Three runs stop fewer units, and leave what boots as it is. A partial run stops only its own engines. A run whose
     target's engine serves already stops only the other units. A run whose target's engine was never served stops only
@@ -54,6 +55,8 @@ def stop(run: Run) -> None:
     """
     running = [unit for unit in _to_stop(run) if unit.running]
     falls = [unit for unit in running if run.direction is Direction.FORWARD and unit.name in run.plan.sleeps]
+    if run.cut_off:
+        falls = []
     apart = run.partial or run.undoing or run.spares or run.cold
     ends, sleeps = ((), False) if apart else standby.ending(run, falls)
     _end(run, [*(unit for unit in running if not (sleeps and unit in falls)), *ends])
@@ -472,3 +475,5 @@ def identity(run: Run) -> None:
                 got=f"process {unit.main_pid} without one",
             )
         check_process(engine.profile, processes.cmdline(pid), processes.environ(pid))
+        if engine.profile.standby and standby.says_asleep(run, engine.profile)[0]:
+            raise SlotFault(f"{unit.name} sleeps, and nothing tells since when", expected="awake", got="asleep")

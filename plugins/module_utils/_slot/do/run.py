@@ -133,6 +133,7 @@ class Run:
     undoing: bool = False  # whether the target's engine is stopped before any client knows it
     gave_up: bool = False  # a batch failed both ways, and is closed and stopped
     cold: bool = False  # the engine of this direction was woken in vain, and is loaded
+    cut_off: bool = False  # generations are left that only the end of their engine ends
     slept: set[str] = field(default_factory=set)  # units whose engine this run put to sleep
     woken: bool = False  # the engine of this direction was asleep before
     engines: list[EngineRun] = field(default_factory=list)  # one for each engine of the scope

@@ -238,6 +238,7 @@ def drain(run: Run) -> None:
         return
     places = _left_behind(run.front.current()) if run.spares else run.places
     left = run.front.drain(run.request.drain_timeout_s, places) if places or not run.spares else 0
+    run.cut_off = bool(left)
     if left:
         run.warn(f"{left} generations still ran after {run.request.drain_timeout_s:g} s of draining and were ended")
     if run.sets_boot and run.direction is Direction.FORWARD and not run.rolling and not run.spares:

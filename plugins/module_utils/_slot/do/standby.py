@@ -4,7 +4,8 @@
 """Puts engines to sleep and wakes them, and chooses which sleepers end.
 
 An engine counts as asleep from the moment at which its file is written until just before it is asked to wake. A run
-that is killed in between leaves an engine that counts as awake, and the next run stops it.
+that is killed in between leaves an engine that counts as awake. The next run stops it, or finds that it sleeps before
+it asks it anything, and loads it anew.
 """
 
 from __future__ import annotations
@@ -139,17 +140,21 @@ def _ask(run: Run, profile: Profile, path: str) -> None:
 
 def _await(run: Run, profile: Profile, *, asleep: bool) -> None:
     """Wait until the engine says that it sleeps, or that it does not."""
-    path, key = _requests(profile).asks
-    url, got = f"{profile.engine.backend_url}{path}", ""
+    got = ""
     for _waited in run.poll(TOLD_LIMIT_S, _INTERVAL_S):
-        reply = run.fx.http.get(url, TOLD_LIMIT_S)
-        try:
-            said = json.loads(reply.text)[key] if reply.status == 200 else None
-        except (ValueError, LookupError, TypeError):
-            said = None
+        said, got = says_asleep(run, profile)
         if said is asleep:
             return
-        got = reply.error or f"{reply.status} {reply.text[:200]}".strip()
-    raise SlotFault(
-        f"{profile.unit} does not {'sleep' if asleep else 'wake'}: GET {url}", expected=str(asleep), got=got
-    )
+    raise SlotFault(f"{profile.unit} does not {'sleep' if asleep else 'wake'}", expected=str(asleep), got=got)
+
+
+def says_asleep(run: Run, profile: Profile) -> tuple[bool | None, str]:
+    """Return (whether the engine says that it sleeps, None if it tells nothing; the request and its answer)."""
+    path, key = _requests(profile).asks
+    reply = run.fx.http.get(f"{profile.engine.backend_url}{path}", TOLD_LIMIT_S)
+    got = f"GET {profile.engine.backend_url}{path}: {reply.error or f'{reply.status} {reply.text[:200]}'.strip()}"
+    try:
+        said = json.loads(reply.text)[key] if reply.status == 200 else None
+    except (ValueError, LookupError, TypeError):
+        said = None
+    return (said if isinstance(said, bool) else None), got

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -47,6 +48,13 @@ def _memory_in(text: str) -> Memory:
     return remember(text.split("\n"))
 
 
+def with_sleepers(files: Files, layout: Layout, units: Sequence[UnitState]) -> tuple[UnitState, ...]:
+    """Return the slot's units, with the word of its files on which of them sleep. These count even where the slot lets
+    none sleep any more."""
+    asleep = files.names(layout.standby_dir)
+    return tuple(replace(unit, asleep=unit.name in asleep) for unit in units)
+
+
 def stands(fx: Effects, layout: Layout, units: Sequence[UnitState]) -> str | None:
     """Return the profile of the unit that runs, else the one that was the last to be verified."""
     running = next((unit for unit in units if unit.running), None)
@@ -58,9 +66,9 @@ def stands(fx: Effects, layout: Layout, units: Sequence[UnitState]) -> str | Non
 
 def occupied(fx: Effects, layout: Layout) -> dict[str, Any]:
     """Return the profile that stands in the slot and all that run or start at boot, each with its stack."""
-    units = fx.units.survey(layout.unit_prefix, ())
+    units = with_sleepers(fx.files, layout, fx.units.survey(layout.unit_prefix, ()))
     name = stands(fx, layout, units)
-    used = [layout.profile_of(unit.name) for unit in units if unit.running or unit.enabled]
+    used = [layout.profile_of(unit.name) for unit in units if unit.at_work or unit.enabled]
     known = dict.fromkeys([*([name] if name else []), *used])
     return {"profile": name, "profiles": [stack_of(fx, layout, item) for item in known]}
 

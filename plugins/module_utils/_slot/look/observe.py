@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from operator import attrgetter
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -27,7 +28,7 @@ from ..words.effects import Effects
 from ..words.types import Gate, Layout, Mode, Neighbour, Request, SlotFault, UnitState
 from . import strangers
 from .frontdoor import read_state
-from .journal import read_memory
+from .journal import read_memory, with_sleepers
 from .memory import lacks_beside
 
 _HEALTH_TIMEOUT_S = 2.0
@@ -67,13 +68,11 @@ def _parsed(layout: Layout, rendering: Rendering) -> Profile:
 
 def slot_units(fx: Effects, layout: Layout) -> tuple[tuple[UnitState, ...], tuple[UnitState, ...]]:
     """Return (units of the slot, legacy units that exist)."""
-    settings = read_slot_file(fx, layout)
-    seen = fx.units.survey(layout.unit_prefix, settings.legacy_units)
-    own = tuple(unit for unit in seen if unit.name.startswith(layout.unit_prefix))
-    if settings.standby:
-        asleep = fx.files.names(layout.standby_dir)
-        own = tuple(replace(unit, asleep=unit.name in asleep) for unit in own)
-    return own, tuple(unit for unit in seen if not unit.name.startswith(layout.unit_prefix) and unit.exists)
+    seen = fx.units.survey(layout.unit_prefix, read_slot_file(fx, layout).legacy_units)
+    own = [unit for unit in seen if unit.name.startswith(layout.unit_prefix)]
+    return with_sleepers(fx.files, layout, own), tuple(
+        unit for unit in seen if not unit.name.startswith(layout.unit_prefix) and unit.exists
+    )
 
 
 def other_slots(fx: Effects, layout: Layout) -> dict[str, Layout]:
@@ -89,14 +88,15 @@ def _wanted_in(fx: Effects, layout: Layout) -> tuple[str, ...]:
 
 
 def neighbours(fx: Effects, layout: Layout, profile: Profile) -> tuple[Neighbour, ...]:
-    """Return the other slots that use cards which the profile needs: their engines run on them, or are to.
+    """Return the other slots that use cards which the profile needs: their engines run or sleep on them, or are to.
 
     Raise SlotFault if one runs a profile that can't be read, because its cards are not known then.
     """
     needed = strangers.cards_of(fx, profile)
     found = []
     for other in other_slots(fx, layout).values() if needed else ():
-        running = [unit.name for unit in slot_units(fx, other)[0] if unit.running]
+        there = sorted(slot_units(fx, other)[0], key=attrgetter("asleep"))
+        running = [unit.name for unit in there if unit.at_work]
         for name in dict.fromkeys([*map(other.profile_of, running), *_wanted_in(fx, other)]):
             units = tuple(unit for unit in running if other.profile_of(unit) == name)
             try:

@@ -246,6 +246,7 @@ class FakeUnit:
 
     asleep: bool = False
     sleep_fault: str = ""  # what goes wrong with its sleep
+    asked_asleep: bool = False  # for tokens, which it may generate when it wakes
 
     running: int = 0  # requests that it counts
     tokens: int = 0  # that it has generated
@@ -600,6 +601,8 @@ class FakeHost:
         """Where a run may leave the host: verified and served, or nothing is and the frontdoor says why."""
         self.check()
         state = self.state
+        if any(unit.asked_asleep for unit in self.units.values()):
+            raise Broken("an engine that sleeps was asked for tokens")
         if state is not None and state.open:
             up = {unit.invocation: unit.name for unit in self.units.values() if unit.up}
             if not state.passed or not {*state.passed} <= {*up} or not all(state.passed.values()):
@@ -862,6 +865,7 @@ class FakeHttp:
         if url.endswith(("/sleep?level=1", "/wake_up")):
             return self._sleep(engine, url.endswith("/wake_up"), timeout_s)
         if engine.asleep:
+            engine.asked_asleep = True
             return Reply(500, "EngineCore encountered an issue")
         fault = engine.live_fault
         if fault == "wedged":
@@ -897,6 +901,9 @@ class FakeHttp:
         if wakes:
             engine.asleep = fault == "never_wakes"
             engine.live_fault = AWAKE.get(fault, engine.live_fault)
+            if fault == "loses_card":
+                self._host.logs[engine.invocation] = ("INFO waking", LOST)
+                self._host._down(engine, "failed")
             return Reply(200)
         engine.asleep = fault != "never_sleeps"
         if fault == "dies_asleep":

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 import pytest
@@ -12,11 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.daemons import daemon
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.journal import occupied
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.standby import room
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Gate
 from unit.plugins.module_utils._slot.calls import b70ctl, check, killed_anywhere, names, recover, switch
-from unit.plugins.module_utils._slot.fake_host import LAYOUT, SLEEP_FAULTS, FakeHost
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, SLEEP_FAULTS, FakeHost, request
 from unit.plugins.module_utils._slot.test_model import SlotModel
+from unit.plugins.module_utils._slot.two_slots import AUX, TwoSlots
 
 A, B, C = map(LAYOUT.unit, "abc")
 
@@ -216,6 +220,79 @@ def test_a_kill_at_any_moment_is_settled(fault):
         left.assert_invariants()
         assert switch(left, "c")["outcome"] == "committed", number
         left.assert_invariants()
+
+
+def test_sleepers_stay_asleep_where_no_more_may_sleep():
+    host = served()
+    host.render_standby("c", most=0, cards=1)
+    starts, watching = host.starts, daemon.Controller(host.effects(), LAYOUT, print)
+    for _number in range(4):
+        watching.look()
+        host.mono += 20
+        host.tick()
+    assert (host.running, host.sleeping, host.starts) == ([A], [B], starts)
+    assert switch(host, None)["outcome"] == "committed"
+    host.assert_invariants()
+
+
+def test_generations_that_are_left_do_not_sleep_with_their_engine():
+    host = served()
+    host.generations = [host.mono + 10000]
+    result = switch(host, "b", drain_timeout_s=5.0)
+    assert (result["outcome"], result["way"], host.sleeping) == ("committed", "standby", []), result["msg"]
+    assert f"stop {A}" in last_end(host)["actions"]
+    host.assert_invariants()
+
+
+def test_a_card_lost_in_the_wake_leads_back_and_loads_nothing_new():
+    host = served()
+    host.unit("b").sleep_fault = "loses_card"
+    starts = host.starts
+    result = switch(host, "b")
+    assert (result["outcome"], result["profile"]) == ("rolled_back", "a"), result["msg"]
+    assert (result["failure"]["symptom"], host.starts) == ("device_lost", starts)
+    host.assert_invariants()
+
+
+def test_what_stands_in_the_slot_is_what_serves_and_sleepers_are_in_use():
+    host = served(asleep="")
+    switch(host, "b")
+    assert host.sleeping == [A]
+    found = occupied(host.effects(), LAYOUT)
+    assert (found["profile"], [item["name"] for item in found["profiles"]]) == ("b", ["b", "a"])
+
+
+def test_check_mode_names_the_sleepers_that_end():
+    host = served(asleep="bc")
+    host.render("d", cards=1)
+    for name in (None, "d"):
+        predicted = check(host, name)["actions"]
+        left = copy.deepcopy(host)
+        switch(left, name)
+        assert predicted == last_end(left)["actions"]
+        assert {f"stop {B}", f"stop {C}"} <= {*predicted}
+    host.mono += 5
+    host.render_standby("b", most=2, cards=1, fingerprint="sha256:b-2")
+    predicted = check(host, "b")["actions"]
+    switch(host, "b")
+    assert predicted == last_end(host)["actions"]
+    assert f"stop {B}" in predicted
+
+
+def test_a_slot_whose_card_a_sleeper_of_another_one_has_makes_it_clear():
+    host = TwoSlots()
+    host.main.render("large", cards=2, engine__env={"ZE_AFFINITY_MASK": "0,1"})
+    host.aux.render_standby("x", "y", cards=1, engine__env={"ZE_AFFINITY_MASK": "1"})
+    for slot in host.slots:
+        for unit in slot.units.values():
+            unit.load_s = 1.0
+    for name in "xy":
+        assert api.switch(host.effects(), AUX, request(name, slot="aux"))["outcome"] == "committed"
+    assert host.aux.sleeping == [AUX.unit("x")]
+    result = api.switch(host.effects(), LAYOUT, request("large"))
+    assert (result["outcome"], host.served()) == ("committed", ("large", None)), result["msg"]
+    assert host.aux.sleeping == []
+    host.assert_invariants()
 
 
 def test_a_reboot_leaves_no_sleeper():
