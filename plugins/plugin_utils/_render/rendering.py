@@ -303,7 +303,8 @@ def _is_one(profile: Mapping[str, Any]) -> bool:
 
 
 def _guarded_port(profile: Mapping[str, Any], settings: Mapping[str, Any], backend_url: str) -> int:
-    """Return the port that only root and the frontdoor may reach, because it can put the engine to sleep; 0 for none.
+    """Return the port that only root, the frontdoor and the engine's user may reach, because it can put the engine to
+    sleep; 0 for none.
 
     :raises ValueError: where other hosts could reach it.
     """

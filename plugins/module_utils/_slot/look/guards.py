@@ -122,10 +122,14 @@ def check_stack(fx: Effects, profile: Profile) -> None:
         raise SlotFault(f"the engine's program {program} is missing or can't be run; run the role stack")
     if profile.stack.image:
         _check_image(fx, profile, recorded)
+
+
+def check_filter(fx: Effects, profile: Profile) -> None:
+    """Check that the unit can keep other users from the engine's requests for sleep."""
     if kind_of(profile.engine.kind).sleeps(profile.engine.settings) and not fx.files.executable(PurePosixPath(NFT)):
         raise SlotFault(
-            f"{NFT} is missing, which keeps other users from the requests for sleep of {profile.name}; install the "
-            "package nftables"
+            f"{NFT} is missing, which keeps other users from the requests for sleep of {profile.name}; set "
+            "slot_standby and run site.yml, or install the package nftables"
         )
 
 
@@ -204,6 +208,7 @@ def lacking(fx: Effects, profile: Profile, planned: Sequence[str]) -> str:
         if "stack" not in planned:
             check_stack(fx, profile)
         if "unit" not in planned:
+            check_filter(fx, profile)
             check_credentials(fx, profile)
     except SlotFault as fault:
         return fault.message
@@ -378,7 +383,8 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
     if "stack" not in request.planned:
         check_stack(fx, profile)
     if "unit" not in request.planned:
-        # The role that renders a unit writes its keys, too.
+        # The play that renders a unit writes its keys, too, and installs what the unit calls.
+        check_filter(fx, profile)
         check_credentials(fx, profile)
     if plan.kind is Kind.SWITCH:
         check_mounts(fx, profile)

@@ -80,7 +80,7 @@ def test_a_profile_that_wants_graphs_has_to_give_them_up():
 def test_the_unit_keeps_users_from_the_requests_and_starts_nothing_beside_one_that_serves():
     unit = files(profiles(one=SLEEPY), standby=1)["b70-slot-main-one.service"].splitlines()
     (guard,) = [line for line in unit if line.startswith("ExecStartPre=+/usr/sbin/nft ")]
-    assert 'oifname "lo" tcp dport 18096 meta skuid != { 0, 61184-65519 } reject' in guard
+    assert 'oifname "lo" tcp dport 18096 meta skuid != { 0, "b70", 61184-65519 } reject' in guard
     assert "ExecStopPost=-+/usr/sbin/nft delete table inet b70_18096" in unit
     assert "ExecCondition=+/usr/bin/test ! -e /run/b70/main/standby/%n" in unit
     # The mode opens them, whether any engine sleeps or not.
