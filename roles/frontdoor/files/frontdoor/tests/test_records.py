@@ -49,8 +49,13 @@ def index(*rows: object) -> bytes:
         index(row("soak", 1)).replace(machine().encode(), b"0" * 32),
     ],
 )
-def test_an_index_that_cannot_be_read_says_nothing(raw: bytes) -> None:
-    assert rows_of(raw) == []
+def test_an_index_that_cannot_be_read_says_nothing(tmp_path: Path, raw: bytes) -> None:
+    file = tmp_path / "index.json"
+    file.write_bytes(index(row("soak", 1)))
+    records = Records(str(file))
+    assert records.of("main", PROFILE)
+    file.write_bytes(raw)
+    assert records.of("main", PROFILE) == []
 
 
 def test_rows_that_cannot_be_read_are_left_out() -> None:

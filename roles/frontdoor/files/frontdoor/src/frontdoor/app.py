@@ -37,10 +37,9 @@ from frontdoor.policy.routes import CHAT_PAGE_PATHS, REMOTE_PATHS, Kind
 from frontdoor.policy.routing import names_all_replicas, replica_named
 from frontdoor.slot.current import STOPPING, Slot
 from frontdoor.slot.engine_metrics import EngineMetrics
-from frontdoor.slot.journal import History
-from frontdoor.slot.liveness import Liveness
-from frontdoor.slot.maintenance import Lease, Maintenance
-from frontdoor.slot.quarantine import Quarantine
+from frontdoor.slot.host import lease, maintenance, quarantine
+from frontdoor.slot.journal import history
+from frontdoor.slot.liveness import liveness
 from frontdoor.slot.records import Records
 from frontdoor.slot.state import SlotState, epoch
 
@@ -116,12 +115,12 @@ class App:
         self.local = LocalAnswers(
             config=config,
             server=self.server,
-            histories=[History(slot.journal_file) for slot in slots],
-            watchdogs=[Liveness(slot.state_file) for slot in slots],
+            histories=[history(slot.journal_file) for slot in slots],
+            watchdogs=[liveness(slot.state_file) for slot in slots],
             records=records,
-            quarantine=Quarantine(config.slot.quarantine_file),
-            maintenance=Maintenance(config.slot.maintenance_file),
-            lease=Lease(config.slot.lease_file),
+            quarantine=quarantine(config.slot.quarantine_file),
+            maintenance=maintenance(config.slot.maintenance_file),
+            lease=lease(config.slot.lease_file),
             keys_error=lambda: self.keys_error,
             demand=lambda slot: None if self._demand is None else self._demand.told(slot),
         )
@@ -238,9 +237,9 @@ class App:
 
     def _hindered(self) -> str:
         """Return why no request has a model loaded now, or "": a person or a play decides, or the host takes none."""
-        if self.local.maintenance.since() or epoch(self.local.lease.until()) > time.time():
+        if self.local.maintenance.read() or epoch(self.local.lease.read()) > time.time():
             return "somebody works on this host"
-        return "the host is in quarantine" if self.local.quarantine.holds() else ""
+        return "the host is in quarantine" if self.local.quarantine.read() else ""
 
     @property
     def keys_error(self) -> str:

@@ -22,7 +22,7 @@ from frontdoor.policy.document import Document
 from frontdoor.policy.keys import Keys
 from frontdoor.policy.routes import MODELS, STREAMING_PATHS
 from frontdoor.slot.current import STOPPING
-from frontdoor.slot.journal import History
+from frontdoor.slot.journal import history
 
 ALL = "*"
 _MOVING = ("switching", "verifying")
@@ -134,7 +134,7 @@ class Line:
         self.target = place.target
         self._place, self._demand = place, demand
         self._allowed, self._idle_s = slot.on_demand, slot.idle_s
-        self._history = History(slot.journal_file)
+        self._history = history(slot.journal_file)
         self._loop = demand.server.loop
         self.stats = demand.server.ledger.metrics.slots[place.name]
         #: a queue like that for permits, of which there are none
@@ -173,7 +173,7 @@ class Line:
             for profile in taken:
                 for name in self._names_of(profile):
                     self.names.setdefault(name, profile)
-        rows = self._history.all()
+        rows = self._history.read()
         if rows is not self._rows:
             self._rows = rows
             for row in reversed(rows):

@@ -24,11 +24,9 @@ from frontdoor.http.head import RequestHead
 from frontdoor.http.job import METRICS, respond
 from frontdoor.observability.metrics import SHOWN, render
 from frontdoor.policy.routes import CHAT_PAGE_PATHS, Kind
-from frontdoor.slot.journal import History
-from frontdoor.slot.liveness import Liveness
-from frontdoor.slot.maintenance import Lease, Maintenance
-from frontdoor.slot.quarantine import Quarantine
+from frontdoor.slot.journal import KEPT
 from frontdoor.slot.records import Records, newest, status_here
+from frontdoor.slot.regular import Parsed
 from frontdoor.slot.replicas import Replica
 from frontdoor.slot.state import PROFILE_TEXTS, VERIFIED, epoch, utc_now
 
@@ -69,12 +67,12 @@ class LocalAnswers:
     config: Config
     server: Server
     #: of each slot
-    histories: list[History]
-    watchdogs: list[Liveness]
+    histories: list[Parsed[list[dict[str, Any]]]]
+    watchdogs: list[Parsed[dict[str, Any] | None]]
     records: Records
-    quarantine: Quarantine
-    maintenance: Maintenance
-    lease: Lease
+    quarantine: Parsed[bool]
+    maintenance: Parsed[str]
+    lease: Parsed[str]
     #: what is wrong with a file of keys
     keys_error: Callable[[], str]
     #: the requests that wait for models of a slot, and what the next one brings back
@@ -131,7 +129,7 @@ class LocalAnswers:
             return
         ledger = self.server.ledger
         ledger.settle()
-        respond(client, head, ledger.activities[found].report() | {"switches": self.histories[found].switches()})
+        respond(client, head, ledger.activities[found].report() | {"switches": self.histories[found].read()[:KEPT]})
 
     def _answer_ready(self, client: ClientConnection, head: RequestHead) -> None:
         """Answer a load balancer, which may ask about one model, and may want another status than 503."""
@@ -143,7 +141,7 @@ class LocalAnswers:
         (ready, reason, seconds), state = self._ready(target, self.server.spread()), target.slot.state
         if ready and model and model not in by_model:
             ready, reason = False, f"the model {model!r} is not served here"
-        if (since := self.maintenance.since()) and ready:
+        if (since := self.maintenance.read()) and ready:
             # A person took it out of the fleet. Whoever asks it directly is served.
             ready, reason = False, f"the host is in maintenance since {since}"
         about = {"phase": state.phase, "reason": reason, "verified": state.verified, "gate": state.gate}
@@ -185,9 +183,9 @@ class LocalAnswers:
             "ok": is_ready,
             **{name: getattr(state, name) for name in ("phase", "open", "verified", "verified_at", "gate", "switch")},
             "reason": why_not or state.reason,
-            "quarantined": self.quarantine.holds(),
-            "maintenance": self.maintenance.since() or None,
-            "lease_until": self.lease.until() or None,
+            "quarantined": self.quarantine.read(),
+            "maintenance": self.maintenance.read() or None,
+            "lease_until": self.lease.read() or None,
             "retry_after_s": retry_after_s,
             "since": state.updated_at,
             "now": utc_now(),
@@ -264,7 +262,7 @@ class LocalAnswers:
 
     def _last_switch(self, target: Target) -> dict[str, Any] | None:
         """Return the last switch of a slot that has ended."""
-        return next((switch for switch in self.histories[target.index].switches() if switch["outcome"]), None)
+        return next((switch for switch in self.histories[target.index].read() if switch["outcome"]), None)
 
     def _slot(self, target: Target) -> dict[str, Any]:
         """Return the status of a slot, the first one included."""
@@ -291,7 +289,7 @@ class LocalAnswers:
             "queue_timeout_s": state.queue_timeout_s,
             **self._served(target),
             "sentinel": target.sentinel.report(),
-            "liveness": self.watchdogs[target.index].told(),
+            "liveness": self.watchdogs[target.index].read(),
             "replicas": [self._replica(target, one) for one in target.replicas.all],
         }
 
