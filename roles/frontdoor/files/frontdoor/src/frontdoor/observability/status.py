@@ -42,6 +42,11 @@ _PREFLIGHT = (
 
 # statuses that a load balancer may want instead of 503: HAProxy lets requests end where a check is answered with 404
 _UNREADY = {"404": 404}
+# of the first slot, what the status tells as that of the host
+_OF_FIRST = (
+    *("ok", "phase", "open", "verified", "verified_at", "gate", "switch", "reason", "retry_after_s", "since"),
+    *("last_switch", "idle", "demand", "model_slot", "records", "engine", "replicas"),
+)
 
 
 @functools.cache
@@ -175,26 +180,17 @@ class LocalAnswers:
     def _status(self) -> dict[str, Any]:
         """Return the body of /status: `model_slot` and `frontdoor` as clients know them, and the slot's phase."""
         config, metrics, first = self.config, self.server.ledger.metrics, self.server.targets[0]
-        replicas, limiter, state = first.replicas, first.permits.limiter, first.slot.state
+        limiter, state = first.permits.limiter, first.slot.state
         # the page counts requests that have ended by now
         self.server.ledger.settle()
-        is_ready, why_not, retry_after_s = self._ready(first)
+        slots = {target.name: self._slot(target) for target in self.server.targets}
         return {
-            "ok": is_ready,
-            **{name: getattr(state, name) for name in ("phase", "open", "verified", "verified_at", "gate", "switch")},
-            "reason": why_not or state.reason,
+            **{name: slots[first.name][name] for name in _OF_FIRST},
             "quarantined": self.quarantine.read(),
             "maintenance": self.maintenance.read() or None,
             "lease_until": self.lease.read() or None,
-            "retry_after_s": retry_after_s,
-            "since": state.updated_at,
             "now": utc_now(),
-            "last_switch": self._last_switch(first),
-            "idle": state.idle,
-            "demand": self.demand(first.index),
-            "slots": {target.name: self._slot(target) for target in self.server.targets},
-            **self._served(first),
-            "replicas": [self._replica(first, one) for one in replicas.all],
+            "slots": slots,
             "frontdoor": {
                 "version": __version__,
                 "compiled": COMPILED,
@@ -232,12 +228,31 @@ class LocalAnswers:
             },
         }
 
-    def _served(self, target: Target) -> dict[str, Any]:
-        """Return the profile that a slot serves, its records, and the state of its engines together."""
-        replicas, state = target.replicas, target.slot.state
+    def _slot(self, target: Target) -> dict[str, Any]:
+        """Return the status of a slot: the profile that it serves, its records, and the state of its engines."""
+        state, limiter, replicas = target.slot.state, target.permits.limiter, target.replicas
         profile, engine = state.profile or {}, state.engine or {}
         records = self.records.of(state.slot, profile)
+        switches = self.histories[target.index].read()
+        is_ready, why_not, retry_after_s = self._ready(target)
         return {
+            "ok": is_ready,
+            **{name: getattr(state, name) for name in ("phase", "open", "verified", "verified_at", "gate", "switch")},
+            "reason": why_not or state.reason,
+            "retry_after_s": retry_after_s,
+            "since": state.updated_at,
+            "last_switch": next((switch for switch in switches if switch["outcome"]), None),
+            "idle": state.idle,
+            "demand": self.demand(target.index),
+            "profile": profile.get("name", ""),
+            "served_model_name": profile.get("served_model_name", ""),
+            "fingerprint": profile.get("fingerprint", ""),
+            "model_aliases": state.rules.model_aliases,
+            "state_sequence": state.sequence,
+            "max_active_generations": limiter.limit,
+            "active_generations": limiter.active,
+            "queued_generations": limiter.queued,
+            "queue_timeout_s": state.queue_timeout_s,
             "model_slot": {
                 "slot": state.slot,
                 **{name: profile.get(name, "") for name in PROFILE_TEXTS},
@@ -258,39 +273,9 @@ class LocalAnswers:
                 "connections": sum(len(one.pool.open) for one in replicas.all),
                 "idle_connections": sum(len(one.pool.idle) for one in replicas.all),
             },
-        }
-
-    def _last_switch(self, target: Target) -> dict[str, Any] | None:
-        """Return the last switch of a slot that has ended."""
-        return next((switch for switch in self.histories[target.index].read() if switch["outcome"]), None)
-
-    def _slot(self, target: Target) -> dict[str, Any]:
-        """Return the status of a slot, the first one included."""
-        state, limiter = target.slot.state, target.permits.limiter
-        profile = state.profile or {}
-        is_ready, why_not, retry_after_s = self._ready(target)
-        return {
-            "ok": is_ready,
-            **{name: getattr(state, name) for name in ("phase", "open", "verified", "verified_at", "gate", "switch")},
-            "reason": why_not or state.reason,
-            "retry_after_s": retry_after_s,
-            "since": state.updated_at,
-            "last_switch": self._last_switch(target),
-            "idle": state.idle,
-            "demand": self.demand(target.index),
-            "profile": profile.get("name", ""),
-            "served_model_name": profile.get("served_model_name", ""),
-            "fingerprint": profile.get("fingerprint", ""),
-            "model_aliases": state.rules.model_aliases,
-            "state_sequence": state.sequence,
-            "max_active_generations": limiter.limit,
-            "active_generations": limiter.active,
-            "queued_generations": limiter.queued,
-            "queue_timeout_s": state.queue_timeout_s,
-            **self._served(target),
             "sentinel": target.sentinel.report(),
             "liveness": self.watchdogs[target.index].read(),
-            "replicas": [self._replica(target, one) for one in target.replicas.all],
+            "replicas": [self._replica(target, one) for one in replicas.all],
         }
 
     def _replica(self, target: Target, replica: Replica) -> dict[str, Any]:
