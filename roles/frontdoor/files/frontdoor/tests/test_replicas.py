@@ -20,6 +20,8 @@ import pytest
 from kit import Call, Client, Engine, Hold, bench, in_two_events, moody, on_loop, until
 from several import Slot, rows, several, start_replica, state
 
+from frontdoor.policy.dialect import PLAIN
+
 CHAT = "/v1/chat/completions"
 
 
@@ -480,13 +482,15 @@ async def test_prompts_that_nobody_finds_are_spread(tmp_path: Path) -> None:
         assert slot.asked == [2, 2, 2]
 
 
-@pytest.mark.parametrize(("kind", "status"), [("vllm", 413), ("llama-server", 200)])
+@pytest.mark.parametrize(("counts", "status"), [(True, 413), (False, 200)])
 @on_loop
-async def test_an_answer_that_the_engine_may_end_early_is_not_counted(tmp_path: Path, kind: str, status: int) -> None:
+async def test_an_answer_that_the_engine_may_end_early_is_not_counted(
+    tmp_path: Path, counts: bool, status: int
+) -> None:
     async with several(tmp_path, count=2, permits=1, lengths={0: 600, 1: 600}) as slot:
         told = rows(slot.engines, 1, lengths={0: 600, 1: 600})
         for row in told:
-            row["engine"]["kind"] = kind
+            row["engine"]["dialect"] = PLAIN._replace(counts_answer=counts)._asdict()
         slot.tell(sequence=8, replicas=told, engine=told[0]["engine"])
         assert await answers(await ask(slot, 1, body={"max_completion_tokens": 700})) == [status]
         [client] = await ask(slot, 1, body={"messages": [{"role": "user", "content": "four" * 6000}]})

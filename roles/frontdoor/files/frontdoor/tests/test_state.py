@@ -88,7 +88,6 @@ def test_without_a_slot_the_fallbacks_serve() -> None:
         ({"engine": {"unit": "x\0"}}, "engine.unit is no name of a unit"),
         ({"engine": {"metrics": "x"}}, "engine.metrics has the wrong type"),
         ({"engine": {"metrics": {"tokens": "a", "cache": "b c"}}}, "engine.metrics.cache is no name of a metric"),
-        ({"profile": {"engine_version": 1}}, "profile.engine_version has the wrong type"),
         ({"profile": {"reasoning": []}}, "profile.reasoning is not what the schema allows"),
         ({"profile": {"reasoning": {"how": "disabled"}}}, "profile.reasoning is not what the schema allows"),
         (

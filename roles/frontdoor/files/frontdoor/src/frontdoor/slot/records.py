@@ -68,7 +68,7 @@ class Records:
     def of(self, slot: str, profile: dict[str, Any]) -> list[dict[str, str]]:
         """Return the records of a profile under the very fingerprint that it has now, newest first.
 
-        A promotion holds only for what it examined, too; profiles and records of before do not tell that.
+        A promotion holds only for what it examined, too.
         """
         wanted = (slot, profile.get("name"), profile.get("fingerprint"))
         rows = [row for row in self._index.read() if (row["slot"], row["profile"], row["fingerprint"]) == wanted]

@@ -164,7 +164,7 @@ def _check(where: str, kind: Any, value: Any) -> None:
 
 
 def _check_metrics(engine: dict[str, Any] | None) -> None:
-    """Raise StateError where the names of the engine's metrics are none. Slots of before did not tell them."""
+    """Raise StateError where the names of the engine's metrics are none."""
     metrics = (engine or {}).get("metrics")
     if metrics is None:
         return
@@ -177,7 +177,7 @@ def _check_metrics(engine: dict[str, Any] | None) -> None:
 
 
 def _check_dialect(engine: dict[str, Any] | None) -> None:
-    """Raise StateError where what the engine speaks is not what the schema allows. Slots of before did not tell it."""
+    """Raise StateError where what the engine speaks is not what the schema allows."""
     told = (engine or {}).get("dialect")
     if told is None:
         return
@@ -187,12 +187,10 @@ def _check_dialect(engine: dict[str, Any] | None) -> None:
 
 
 def _check_reasoning(profile: dict[str, Any] | None) -> None:
-    """Raise StateError where what is told of the engine and of thinking is not what the schema allows."""
+    """Raise StateError where what is told of the model is not what the schema allows."""
     told = profile or {}
     if told.get("remote", True) is not True:
         raise StateError(f"profile.remote has the wrong type: {told['remote']!r}")
-    if not isinstance(told.get("engine_version"), str | None):
-        raise StateError(f"profile.engine_version has the wrong type: {told['engine_version']!r}")
     reasoning = told.get("reasoning")
     if reasoning is None:
         return
@@ -311,7 +309,7 @@ def parse(raw: bytes, config: Config) -> SlotState:
     _check_members(table, _MEMBERS)
     _check_metrics(table["engine"])
     _check_dialect(table["engine"])
-    # slots of before, and those with one engine, do not tell these
+    # a slot with one engine does not tell these
     _check_replicas(table.get("replicas"))
     _check("names", list | None, table.get("names"))
     _check("idle", dict | None, table.setdefault("idle", None))
