@@ -267,7 +267,7 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
             raise ConfigError(f"{where}: {value!r} is none of {', '.join(get_args(hint))}")
         return value
     if hasattr(hint, "_fields"):
-        return _section(hint, value, where)
+        return section_of(hint, value, where)
     kind, *bounds = get_args(hint) if get_origin(hint) is Annotated else (get_origin(hint) or hint,)
     # The exact class: a boolean is an int too, and never meant as one.
     if kind is float and value.__class__ is int:
@@ -275,7 +275,7 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
     item = (get_args(hint) or (str,))[0]
     if kind is tuple and hasattr(item, "_fields"):
         tables = value if value.__class__ is list else [value]
-        return tuple(_section(item, table, f"{where}[{index}]") for index, table in enumerate(tables))
+        return tuple(section_of(item, table, f"{where}[{index}]") for index, table in enumerate(tables))
     if kind is tuple and value.__class__ is list and all(isinstance(item, str) for item in value):
         value = tuple(value)
     if value.__class__ is not kind:
@@ -287,7 +287,7 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
     return value
 
 
-def _section(section: Any, table: Any, where: str = "") -> Any:
+def section_of(section: Any, table: Any, where: str = "") -> Any:
     """Build a section, or all of them, of a table."""
     if not isinstance(table, dict):
         raise ConfigError(f"{where}: expected a table, got {table!r}")
@@ -341,7 +341,7 @@ def split_backend_url(url: str) -> tuple[str, int]:
 
 def from_table(table: dict[str, Any]) -> Config:
     """Build the configuration from parsed TOML; raise ConfigError on anything unknown or out of range."""
-    config: Config = _section(Config, table)
+    config: Config = section_of(Config, table)
     split_backend_url(config.backend.url)
     for name in ("allowed_networks", "trusted_proxies"):
         try:
