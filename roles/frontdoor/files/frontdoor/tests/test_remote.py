@@ -147,4 +147,4 @@ async def test_a_state_that_does_not_say_it_rightly_closes_the_slot(tmp_path: Pa
     async with bench(tmp_path) as run:
         run.write_state(sequence=8, profile={"remote": "far"})
         refused = await (await run.client()).chat()
-        assert (refused.status, "profile.remote has the wrong type" in refused.json["error"]["message"]) == (503, True)
+        assert (refused.status, "profile.remote: expected bool" in refused.json["error"]["message"]) == (503, True)

@@ -770,12 +770,15 @@ async def test_under_load_nothing_is_lost_and_limits_hold(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"open": "yes"}, "replicas[0]: open has the wrong type"),
-        ({"limits": {"max_active_generations": 0, "max_model_len": 5}}, "replicas[0]: limits.max_active_generations"),
-        ({"limits": None}, "replicas[0]: limits has the wrong type"),
-        ({"cards": ["0"]}, "replicas[0]: cards is no list of numbers"),
+        ({"open": "yes"}, "replicas[0].open: expected bool, got 'yes'"),
+        ({"limits": {"max_active_generations": 0, "max_model_len": 5}}, "replicas[0].limits.max_active_generations: 0"),
+        ({"limits": None}, "replicas[0].limits: expected a table"),
+        ({"cards": ["0"]}, "replicas[0].cards[0]: expected int"),
         ({"backend_url": "https://x"}, "must look like http://HOST:PORT"),
-        ({"engine": {"unit": "a/b", "invocation_id": "", "started_at": ""}}, "replicas[0]: engine.unit is no name"),
+        (
+            {"engine": {"unit": "a/b", "invocation_id": "", "started_at": ""}},
+            "replicas[0].engine.unit: 'a/b'",
+        ),
     ],
 )
 @on_loop

@@ -260,7 +260,7 @@ class Config(NamedTuple):
     log: Log = Log()
 
 
-def _checked(hint: Any, value: Any, where: str) -> Any:
+def checked(hint: Any, value: Any, where: str) -> Any:
     """Return the value if it is what the annotation of its member says; `where` is its dotted name."""
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
@@ -298,7 +298,7 @@ def section_of(section: Any, table: Any, where: str = "") -> Any:
             close = difflib.get_close_matches(name, hints, 1)
             hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(hints))}"
             raise ConfigError(f"{dotted}: unknown key; {hint}")
-        values[name] = _checked(hints[name], value, dotted)
+        values[name] = checked(hints[name], value, dotted)
     return section(**values)
 
 

@@ -31,4 +31,4 @@ UNTOLD = Dialect("repetition_penalty", counts_answer=True)
 def dialect_of(engine: Mapping[str, Any] | None) -> Dialect:
     """Return the dialect in a state's words about an engine."""
     told = (engine or {}).get("dialect")
-    return UNTOLD if told is None else Dialect(**told)
+    return UNTOLD if told is None else Dialect(*(told[name] for name in Dialect._fields))
