@@ -22,7 +22,7 @@ from frontdoor.follower import Follower
 from frontdoor.http.client import ClientConnection, Server, Work, maker_of_ids
 from frontdoor.http.exchange import Exchange
 from frontdoor.http.head import RequestHead
-from frontdoor.http.job import METRICS, Job
+from frontdoor.http.job import METRICS, Job, respond
 from frontdoor.http.listing import Listing
 from frontdoor.http.measured import Measured
 from frontdoor.networks import networks
@@ -106,7 +106,7 @@ class App:
             cors=Origins(config.cors.allow_origins),
             keep_secrets=self.keys is None,
             make_id=maker_of_ids(),
-            offers=lambda client: [] if self._demand is None else self._demand.offers(client),
+            offers=lambda client: {} if self._demand is None else self._demand.offers(client),
         )
         if self.keys is not None:
             keys = self.keys
@@ -432,8 +432,8 @@ class App:
         target = self.server.by_model.get(name) if isinstance(name, str) else None
         return self.first if target is None else self.followers[target.index]
 
-    def _pass_on(self, client: ClientConnection, head: RequestHead, document: Document) -> Work | Refusal:
-        """Ask the engine what takes no permits."""
+    def _pass_on(self, client: ClientConnection, head: RequestHead, document: Document) -> Work | Refusal | None:
+        """Ask the engine what takes no permits; None if it is answered without it."""
         if head.route.methods and head.method not in head.route.methods:
             return errors.method_not_allowed(head.route.label, head.route.methods)
         # a client that asks all the time would keep the process from ending
@@ -451,7 +451,11 @@ class App:
             and head.route.lists_models
             and reads
         ):
-            return self._demand.listing(client, head)
+            listed = self._demand.listing(client, head)
+            if not isinstance(listed, Refusal):
+                respond(client, head, listed)
+                return None
+            return listed
         if slot.closed is not None and (slot.draining or not head.route.always):
             return slot.closed
         limit = self.config.admission.max_passthrough

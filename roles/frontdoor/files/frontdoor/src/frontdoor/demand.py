@@ -15,7 +15,6 @@ from frontdoor.admission.limiter import QUEUED, Limiter
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection, Server
 from frontdoor.http.head import RequestHead, uncoded
-from frontdoor.http.job import Job
 from frontdoor.observability.activity import Entry
 from frontdoor.observability.metrics import CLIENT_CLOSED, FAILED, REFUSED, SERVED
 from frontdoor.policy.document import Document
@@ -436,28 +435,24 @@ class Demand:
         limits = self._keys.limits(client.key_name) if client.key_name is not None else None
         return limits is not None and limits.may_load
 
-    def offers(self, client: ClientConnection) -> list[dict[str, Any]]:
-        """Return the profiles that a client may have loaded, as rows of the list of models; of one name the first."""
+    def offers(self, client: ClientConnection) -> dict[str, dict[str, Any]]:
+        """Return the profiles that a client may have loaded, as rows of the list of models, by name."""
         may, rows = self.may_load(client), dict[str, dict[str, Any]]()
         for line in self.lines.values():
             for row in line.offers():
                 # what was unloaded because nobody asked for it is brought back for everybody
                 if may or row["b70"]["profile"] == line.back:
+                    # of one name the first
                     rows.setdefault(row["id"], row)
-        return list(rows.values())
+        return rows
 
-    def listing(self, client: ClientConnection, head: RequestHead) -> Job:
-        """Answer with the list of models, or one of its rows, while no engine can be asked for its own."""
-
-        async def answer() -> dict[str, Any] | Refusal:
-            rows = self.offers(client)
-            wanted = head.route.path.removeprefix(MODELS).lstrip("/")
-            if not wanted:
-                return {"object": "list", "data": rows}
-            named = [row for row in rows if row["id"] == wanted]
-            return named[0] if named else errors.not_served_here(wanted, [row["id"] for row in rows])
-
-        return Job(client, head, answer)
+    def listing(self, client: ClientConnection, head: RequestHead) -> dict[str, Any] | Refusal:
+        """Return the list of models, or one of its rows, while no engine can be asked for its own."""
+        rows = self.offers(client)
+        wanted = head.route.path.removeprefix(MODELS).lstrip("/")
+        if not wanted:
+            return {"object": "list", "data": list(rows.values())}
+        return rows.get(wanted) or errors.not_served_here(wanted, rows)
 
     def claim(self, client: ClientConnection, head: RequestHead, document: Document) -> Held | Refusal | None:
         """Hold or refuse a request whose model is not served, or is being left; None if it is admitted as ever."""
