@@ -365,9 +365,7 @@ class App:
             work = work or self._admit(follower, client, head, document)
             if not isinstance(work, Refusal):
                 return work
-            client.turn_away(work, head)
-            about = (head.route, work.code, work.status, follower.target.index)
-            self.ledger.turned_away(client.address, client.key_name, *about, client.request_id)
+            client.refuse(work, head, slot=follower.target.index)
         elif head.route.kind is Kind.ADMIN and head.method != b"OPTIONS":
             return self._admin.handle(client, head, bytes(document.body))
         elif head.route.kind is not Kind.ENGINE or (

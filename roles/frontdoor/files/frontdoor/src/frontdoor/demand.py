@@ -81,11 +81,8 @@ class Held:
         if self._done:
             return
         self._leave()
-        client, head = self._client, self._head
-        client.turn_away(refusal, head)
-        about = (head.route, refusal.code, refusal.status, self._line.target.index)
-        client.server.ledger.turned_away(client.address, client.key_name, *about, client.request_id)
-        client.exchange_done(head.keep_alive)
+        self._client.refuse(refusal, self._head, slot=self._line.target.index)
+        self._client.exchange_done(self._head.keep_alive)
 
     def client_gone(self, outcome: str = CLIENT_CLOSED) -> None:
         if self._done:

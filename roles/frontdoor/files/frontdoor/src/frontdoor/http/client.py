@@ -420,11 +420,11 @@ class ClientConnection(asyncio.Protocol):
         top, rest = refusal.render(style, fields, bare, self.server.spread())
         self.write(b"".join((top, self.id_line, rest)))
 
-    def refuse(self, refusal: Refusal, head: RequestHead | None = None, raw: bytes = b"") -> None:
-        """Write an error of the frontdoor's own, and note it."""
+    def refuse(self, refusal: Refusal, head: RequestHead | None = None, raw: bytes = b"", slot: int = -1) -> None:
+        """Write an error of the frontdoor's own, and note it; `slot` is the one whose permits were asked for."""
         self.turn_away(refusal, head, raw)
         route, key_name = (None, None) if head is None else (head.route, self.key_name)
-        self.server.ledger.refused(self.address, key_name, route, refusal.code, refusal.status, self.request_id)
+        self.server.ledger.refused(self.address, key_name, route, refusal, slot, self.request_id)
 
     def connection_field(self, head: RequestHead) -> bytes:
         """Return the header line of an answer about the connection."""
