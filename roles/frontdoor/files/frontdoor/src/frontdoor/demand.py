@@ -14,7 +14,7 @@ from frontdoor.admission.demand import View, Wish, ahead, decide, eta_s, is_idle
 from frontdoor.admission.limiter import QUEUED, Limiter
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection, Server
-from frontdoor.http.head import RequestHead, uncoded
+from frontdoor.http.head import RequestHead
 from frontdoor.observability.activity import Entry
 from frontdoor.observability.metrics import CLIENT_CLOSED, FAILED, REFUSED, SERVED
 from frontdoor.policy.document import Document
@@ -106,11 +106,9 @@ class Held:
             self._line.remember(self)
             self.refuse(errors.loading(self.profile, self._line.eta_s(self.profile)))
             return
-        every_s = self._client.server.queue_keepalive_s
-        if self.streams and 0 < every_s <= now - self._told:
-            self._told = now
-            self._head = uncoded(self._head)
-            self._client.say_waiting(self._head)
+        head = self._client.say_waiting(self._head, now - self._told) if self.streams else None
+        if head is not None:
+            self._head, self._told = head, now
 
     def _count(self, number: int) -> None:
         self._client.server.memory.add(self.client_key, number * len(self._document.body))

@@ -193,17 +193,10 @@ def _state(table: dict[str, Any], config: Config) -> SlotState:
     }
     decided["names"] = tuple(table.get("names") or ())
     decided["replicas"] = _replicas(table, decided["max_active_generations"], backend_url)
-    routing = table.get("routing")
-    lists = ("headers", "json_fields")
-    decided["routing"] = (
-        Routing()
-        if routing is None
-        else Routing(
-            routing["sticky"],
-            routing["prefix_affinity"],
-            *(None if routing[name] is None else tuple(routing[name]) for name in lists),
-        )
-    )
+    routing: dict[str, Any] = table.get("routing") or {}
+    told = {field.name: routing[field.name] for field in dataclasses.fields(Routing) if routing}
+    told |= {name: tuple(value) for name, value in told.items() if isinstance(value, list)}
+    decided["routing"] = Routing(**told)
     return SlotState(**{name: table[name] for name in _NAMES if name not in decided}, **decided)
 
 
