@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from machine import wait_for
+from machine import LIMIT_S, wait_for
 from scenarios.outcome import assert_serves, loading
 from scenarios.rig import Rig
 
@@ -89,7 +89,7 @@ class HostFrontdoor:
 
     def ask(self, path: str, body: Any = None, key: str = "") -> tuple[int, Any]:
         """(status, JSON); 0 where nobody listens."""
-        connection = http.client.HTTPConnection(self.rig.address, 8000, timeout=60)
+        connection = http.client.HTTPConnection(self.rig.address, 8000, timeout=LIMIT_S)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
             connection.request("GET" if body is None else "POST", path, body and json.dumps(body), headers)
@@ -130,7 +130,7 @@ class Stream(threading.Thread):
     def __init__(self, door: HostFrontdoor) -> None:
         super().__init__(daemon=True)
         self.lines: list[str] = []
-        self._connection = http.client.HTTPConnection(door.rig.address, 8000, timeout=60)
+        self._connection = http.client.HTTPConnection(door.rig.address, 8000, timeout=LIMIT_S)
         prompt = ("x " * WORDS).strip()
         body = {"messages": [{"role": "user", "content": prompt}], "max_tokens": WORDS + 2, "stream": True}
         self._connection.request("POST", "/v1/chat/completions", json.dumps(body))
@@ -310,7 +310,7 @@ def test_a_renewed_certificate_is_served_and_a_wrong_one_refused(door: HostFront
     options = {"frontdoor_tls_certificate": CERTIFICATE, "frontdoor_tls_key": SECRET}
 
     def shown() -> str:
-        return ssl.get_server_certificate((rig.address, 8000), timeout=60).strip()
+        return ssl.get_server_certificate((rig.address, 8000), timeout=LIMIT_S).strip()
 
     first = certify(rig, "first")
     door.must(options)
