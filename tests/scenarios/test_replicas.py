@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -188,13 +188,23 @@ def test_one_that_is_killed_under_load_costs_only_what_it_was_generating(
     rig: Rig, recorded: Callable[[], Recording]
 ) -> None:
     have(rig)
-    # Its streams do not end by themselves, and its next start takes long enough to be looked at.
-    rig.tell_running(f"{PROFILE}@18081", "hold-stream", load_s=4)
-    before, recording = shown(rig, "InvocationID"), recorded()
-    with ThreadPoolExecutor(12) as pool:
-        streams = [pool.submit(ask, rig.address, stream=True) for _ in range(9)]
+    replicas = [f"{PROFILE}@{port}" for port in range(18080, 18083)]
+
+    def held() -> list[Future[Answer]]:
+        """Ask for as many streams as there are permits, each held until its engine is told otherwise."""
+        for replica in replicas:
+            # The next start takes long enough to be looked at.
+            rig.tell_running(replica, "hold-stream", load_s=4)
+        streams = [pool.submit(ask, rig.address, stream=True) for _ in range(24)]
         # One client of the recording asks for no stream.
-        wait_for(lambda: status(rig)["replicas"][1]["active_generations"] > 1, "one has a stream")
+        wait_for(lambda: all(row["active_generations"] > 1 for row in status(rig)["replicas"]), "each has a stream")
+        return streams
+
+    before, recording = shown(rig, "InvocationID"), recorded()
+    with ThreadPoolExecutor(36) as pool:
+        streams = held()
+        for replica in (replicas[0], replicas[2]):
+            rig.tell(replica)
         rig.must("systemctl", "kill", "--signal=KILL", UNITS[1])
         wait_for(lambda: [row[0] for row in rows(rig)] == [True, False, True], "it is closed")
         meanwhile = [pool.submit(ask, rig.address, stream=False) for _ in range(12)]
@@ -209,14 +219,18 @@ def test_one_that_is_killed_under_load_costs_only_what_it_was_generating(
         assert "DEGRADED: 2 of 3 replicas are served" in said, said
         assert "replica 0: open, verified" in said, said
         assert "replica 1: closed" in said, said
-        rig.tell(f"{PROFILE}@18081", load_s=4)
+        rig.tell(replicas[1], load_s=4)
         answers = [one.result() for one in (*streams, *meanwhile)]
         wait_for(lambda: rows(rig) == [(True, True)] * 3, "all are open", 0.2)
         rig.wait_settled()
         after = shown(rig, "InvocationID")
         wait_for(lambda: all(row["used"] for row in status(rig)["replicas"]), "the frontdoor uses all")
-        later = [one.result() for one in [pool.submit(ask, rig.address, stream=True) for _ in range(12)]]
-    os.unlink(rig.root / f"{SIM_DIR.lstrip('/')}/{PROFILE}@18081.json")
+        streams = held()
+        for replica in replicas:
+            rig.tell(replica)
+        later = [one.result() for one in streams]
+    for replica in replicas:
+        os.unlink(rig.root / f"{SIM_DIR.lstrip('/')}/{replica}.json")
     assert_all_serve(rig)
     seen = [*answers, *later, *recording.answers]
     broken = [answer for answer in seen if (answer.status, answer.whole) != (200, True)]
