@@ -21,11 +21,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.controller import BUSY, STARTS
 from labkit import hosts
 from labkit.layout import Lab, State, read_pid
 from machine import wait_for
 
+_HERE = Path(__file__).resolve().parent
+# The settings of hosts.yml, for plays.
+SETTINGS: dict[str, Any] = {
+    "b70_profile_dirs": [str(_HERE / "profiles")],
+    "b70_stack_dirs": [str(_HERE / "stacks")],
+    **yaml.safe_load((_HERE / "settings.yml").read_text()),
+}
 SIM_DIR = "/run/b70-sim"
 STATE_FILE = "run/b70/main/state.json"
 JOURNAL = "var/lib/b70/journal/main.jsonl"

@@ -17,7 +17,7 @@ import pytest
 from machine import kill_tree, wait_for
 from scenarios.outcome import assert_serves, loading
 from scenarios.recording import Recording
-from scenarios.rig import LOADS, Rig
+from scenarios.rig import LOADS, SETTINGS, Rig
 
 pytestmark = pytest.mark.scenario
 Begin = Callable[[], Recording]
@@ -32,8 +32,7 @@ def start_play(
 ) -> subprocess.Popen[str]:
     """Start a playbook, in a session of its own."""
     # The simulated engine is no stack that can be installed, so a host that serves nothing would refuse its profiles.
-    given = {"b70_profile_dirs": [str(profiles)], "b70_stack_dirs": [str(HERE / "stacks")], "profiles_choose": False}
-    given |= {"slot_cards": 2}  # as hosts.yml has them: without them a play would take the second sides away
+    given = {**SETTINGS, "b70_profile_dirs": [str(profiles)], "profiles_choose": False}
     command = ["ansible-playbook", "-i", "inventory/lab.yml", "--limit", rig.host.name, playbook, *words]
     return subprocess.Popen(
         [*command, "-e", json.dumps({**given, "profile": profile})],

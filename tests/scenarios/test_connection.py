@@ -20,8 +20,8 @@ import pytest
 from machine import LIMIT_S, wait_for
 from scenarios.outcome import assert_serves, loading
 from scenarios.recording import Recording
-from scenarios.rig import LOADS, Rig
-from scenarios.test_ansible import HERE, ROOT, wait_loading
+from scenarios.rig import LOADS, SETTINGS, Rig
+from scenarios.test_ansible import ROOT, wait_loading
 
 pytestmark = pytest.mark.scenario
 Begin = Callable[[], Recording]
@@ -54,8 +54,7 @@ class Play:
     """switch.yml, with the settings of this checkout or with Ansible's own; its lines as they come."""
 
     def __init__(self, rig: Rig, profile: str, tmp_path: Path, *, own_settings: bool) -> None:
-        given: dict[str, object] = {"profile": profile, "health_timeout": 120}
-        given |= {"b70_profile_dirs": [str(HERE / "profiles")], "b70_stack_dirs": [str(HERE / "stacks")]}
+        given = {**SETTINGS, "profile": profile, "health_timeout": 120}
         environment = {**os.environ, "B70_LAB": rig.lab.name, "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"}
         if not own_settings:
             (tmp_path / "ansible.cfg").write_text(
