@@ -142,7 +142,7 @@ def test_a_play_without_its_host_has_the_result_soon_after_it_is_back(
     play = begin("sim-b", own_settings=own_settings)
     wait_loading(rig)
     with dropped(rig):
-        rig.tell("sim-b")
+        rig.tell("sim-b", *faults)
         rig.wait_settled()
         wait_for(lambda: rig.attempts_open() == [], "the switch has ended on its host")
         assert play.process.poll() is None, play.said

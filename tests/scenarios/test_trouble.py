@@ -188,14 +188,15 @@ def test_a_run_directory_that_fills_during_the_switch_leaves_the_host_in_one_of_
 ) -> None:
     """There is room when the guard looks, and none when the engine is opened, or clients are to be told why not."""
     rig.have("sim-a")
-    rig.tell("sim-b", *([] if kind == "new one passes" else ["wrong-answer"]), **LOADS)
+    faults = [] if kind == "new one passes" else ["wrong-answer"]
+    rig.tell("sim-b", *faults, **LOADS)
     if kind == "both fail":
         rig.tell("sim-a", "exit-at-start")
     with own_disk(rig, "2m", RUN_DIR):
         with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
             wait_for(lambda: loading(rig), "the engine loads")
             fill(rig, RUN_DIR)
-            rig.tell("sim-b")
+            rig.tell("sim-b", *faults)  # the process may read what it was told only now
             output, errors = process.communicate(timeout=300)
         rig.wait_settled()
         result = json.loads(output)
