@@ -21,9 +21,9 @@ export UV_SYSTEM_CERTS := true
 
 LAB := $(PYTHON) tests/lab/lab.py
 STEPS := lint unit frontdoor checks page sanity molecule scenarios matrices \
-  interpreted fresh shipping sanity-all lab engines fleet vendor bare promotion source weights kinds slots nodes watched exhaustive
+  interpreted fresh shipping sanity-all lab engines fleet vendor bare removal promotion source weights kinds slots nodes watched exhaustive
 
-.PHONY: help demo test release endurance bench bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs chat site changelog lock build clean
+.PHONY: help demo test release endurance bench bench-converge bench-switch venv prerequisites lab-up lab-down lab-status $(STEPS) format new-profile docs chat site changelog lock build clean
 
 help: ## this list
 	@echo "make TARGET; the ones to start with are demo and test"
@@ -94,6 +94,9 @@ $(STEPS): venv
 
 endurance: venv ## the frontdoor's trials in full size; takes hours, its results are recorded in tests/load/README.md
 	@python tests/load/endure.py all
+
+bench-converge: venv ## what the preflight of 1, 10 and 50 simulated hosts costs the controller, against the record: make bench-converge [RECORD=1]
+	@python tests/tools/bench_converge.py --hosts 1 10 50 $(if $(RECORD),--record)
 
 bench-switch: venv ## what a switch takes beyond its engine: make bench-switch B70_LAB=scenarios HOST=scenarios1 A=sim-a B=sim-b
 	@B70_LAB=$(or $(B70_LAB),lab) python tests/scenarios/overhead.py $(or $(HOST),lab1) $(or $(A),tiny-a) $(or $(B),tiny-b)

@@ -27,8 +27,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ansible_collections.arcpro.b70.plugins.plugin_utils._monitoring import alertmanager, prometheus
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -167,11 +165,11 @@ class Watched:
     def write_targets(self, **more: Mapping[str, Any]) -> None:
         """Write the files of Prometheus, for these hosts and more of them."""
         balancers = {"lb": {"ansible_host": "127.0.0.1", "load_balancer_port": self.ports["good"]}}
-        for path, document in prometheus.files(self.settings, {**self.told, **more}, balancers, {}).items():
+        for path, text in prometheus.files(self.settings, {**self.told, **more}, balancers, {}).items():
             file = self.folder / path
             file.parent.mkdir(exist_ok=True)
             new = file.with_name(f".{file.name}.new")
-            new.write_text(yaml.safe_dump(document, sort_keys=False))
+            new.write_text(text)
             new.replace(file)
 
     def read_cards(self) -> None:
@@ -343,7 +341,7 @@ async def watched(folder: Path, programs: Path, *, at_once: bool = True) -> Asyn
         found.run(f"frontdoor-{name}", _place(folder, name, engine, ports[name], tls), PYTHONPATH=source)
     found.read_cards()
     found.write_targets()
-    (folder / "alertmanager.yml").write_text(yaml.safe_dump(alertmanager.configuration({})))
+    (folder / "alertmanager.yml").write_text(alertmanager.configuration({}))
     for argv in (
         [str(programs / "promtool"), "check", "config", str(folder / "prometheus.yml")],
         [str(programs / "amtool"), "check-config", str(folder / "alertmanager.yml")],

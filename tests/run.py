@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -80,12 +81,12 @@ FRONTDOOR = "roles/frontdoor/files/frontdoor"
 # Where pytest parses the sources of a failure, Python 3.11.2 was seen to break off: "AST constructor recursion depth".
 FRONTDOOR_TESTS = ("--tb=native", f"--config-file={FRONTDOOR}/pyproject.toml", f"{FRONTDOOR}/tests")
 HOST, CONTROLLER = "plugins/module_utils", "plugins/plugin_utils"
-SLOT = (f"{HOST}/_slot", "roles/slot", "tests/lab/engine")
+SLOT = (f"{HOST}/_slot", "roles/slot", "templates", "tests/lab/engine")
 MATRICES = tuple(f"tests/scenarios/test_{name}.py" for name in ("faults", "crashes", "reboots", "prediction"))
 # Those of hosts mostly wait, with one process each, while those of processors have a worker per core.
 PROCESSORS, REAL, SIMULATED, PHASES = "processors", "real engine", "simulated engine", "phases of a switch"
 # The lanes of hosts take longest, and each step of a host waits for the one before it: the processors come second.
-NICENESS = {PROCESSORS: 10}
+NICENESS = {PROCESSORS: 5}
 RELEASE = "release"  # the lane of what `make test` runs only when it is due and there is time
 # New examples of property tests, where `make test` has the same in each run.
 FRESH = "--hypothesis-profile=fresh"
@@ -174,13 +175,13 @@ STEPS: dict[str, Step] = {
             ),
             pytest("fresh-healing", "-n2", HEALING, FRESH, env=["B70_SEQUENCES=10000"], limit_s=5400),
         ),
-        covers=("plugins", "roles/profiles", "tests/unit", "tests/lab/engine"),
+        covers=("plugins", "templates", "roles/profiles", "tests/unit", "tests/lab/engine"),
     ),
     "shipping": Step(
         RELEASE,
         (pytest("shipping", "-n2", "--dist=loadfile", "-m", "release", "tests/checks", limit_s=2400),),
         covers=(
-            *("plugins", "roles", "playbooks", "docs", "*.md", "meta", "galaxy.yml", "changelogs"),
+            *("plugins", "templates", "roles", "playbooks", "docs", "*.md", "meta", "galaxy.yml", "changelogs"),
             *("execution-environment.yml", "tests/tools", "tests/checks"),
         ),
     ),
@@ -195,6 +196,7 @@ STEPS: dict[str, Step] = {
             "roles/profiles/files",
             f"{CONTROLLER}/_catalogue",
             f"{CONTROLLER}/_render",
+            "templates",
             "tests/engines",
         ),
     ),
@@ -207,6 +209,7 @@ STEPS: dict[str, Step] = {
                 "roles/recycle",
                 "roles/fleet",
                 "roles/load_balancer",
+                "templates",
                 "playbooks/site.yml",
                 "playbooks/rollout.yml",
             ),
@@ -221,6 +224,7 @@ STEPS: dict[str, Step] = {
             "roles/host",
             "roles/stack",
             "roles/mirror",
+            "templates",
             f"{CONTROLLER}/_choice",
             "tests/system/test_bare.py",
         ),
@@ -235,6 +239,7 @@ STEPS: dict[str, Step] = {
                 "roles/slot",
                 "roles/frontdoor/tasks",
                 "roles/paths",
+                "templates",
                 "playbooks/site.yml",
             ),
             *(f"{HOST}/_removal.py", "plugins/modules/b70_removal.py", "tests/system/test_removal.py"),
@@ -243,7 +248,10 @@ STEPS: dict[str, Step] = {
     "vendor": Step(
         RELEASE,
         (pytest("vendor", "tests/system/test_vendor.py", limit_s=3600),),
-        covers=("roles/host", "roles/gpu_driver", "roles/oneapi", "tests/lab/vendor", "tests/system/test_vendor.py"),
+        covers=(
+            *("roles/host", "roles/gpu_driver", "roles/oneapi", "templates", "tests/lab/vendor"),
+            "tests/system/test_vendor.py",
+        ),
     ),
     "promotion": Step(
         RELEASE,
@@ -324,6 +332,7 @@ STEPS: dict[str, Step] = {
                 "plugins/module_utils/_image.py",
                 "plugins/module_utils/_build",
                 f"{CONTROLLER}/_render",
+                "templates",
             ),
             *("tests/system/kinds.py", "tests/system/test_llama.py", "tests/system/test_images.py"),
             "tests/system/test_kinds.py",
@@ -353,6 +362,7 @@ STEPS: dict[str, Step] = {
         covers=(
             "roles/stack",
             "roles/mirror",
+            "templates",
             f"{CONTROLLER}/_stacks",
             "plugins/module_utils/_build",
             "tests/system/test_source.py",
@@ -442,6 +452,9 @@ async def run_command(command: Command, log: IO[bytes] | None, niceness: int = 0
         stderr=asyncio.subprocess.STDOUT if log else None,
         start_new_session=True,
     )
+    # Where the kernel shares processors among sessions, as it does by default, only the niceness of a session counts.
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{process.pid}/autogroup").write_text(str(niceness))
     try:
         code = await asyncio.wait_for(process.wait(), command.limit_s)
     except TimeoutError:

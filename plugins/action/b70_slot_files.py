@@ -24,7 +24,7 @@ WEIGHTS = "arcpro.b70.b70_weights"
 HOST_INFO = "arcpro.b70.b70_host_info"
 # Options that the module and the rendering both have.
 SHARED = ("slot", "config_dir", "unit_dir", "run_dir", "state_dir")
-OWN = ("settings", *CATALOGUE)
+OWN = ("settings", "host", *CATALOGUE)
 
 
 class ActionModule(ActionBase):
@@ -54,7 +54,7 @@ class ActionModule(ActionBase):
             settings["weights"] = weights
         needed = asks_for_cards(profiles)
         if settings.get("cards") in (None, "") and (needed or any(map(may_have_sides, profiles.values()))):
-            settings |= self._cards(variables, needed=needed)
+            settings |= self._cards(plain(given.get("host") or {}), variables, needed=needed)
         try:
             return render_slot(profiles, plain(settings))
         except ValueError as error:
@@ -74,9 +74,11 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(f"b70_slot_files: the weights on the host could not be looked at: {found['msg']}")
         return dict(found["models"])
 
-    def _cards(self, variables: dict[str, Any], *, needed: bool) -> dict[str, Any]:
+    def _cards(self, known: dict[str, Any], variables: dict[str, Any], *, needed: bool) -> dict[str, Any]:
         """Return the settings `cards` and `mixed` of the host; none where it does not tell, and that is not needed."""
-        found = self._execute_module(module_name=HOST_INFO, module_args={}, task_vars=variables)
+        found = known
+        if "cards" not in known:
+            found = self._execute_module(module_name=HOST_INFO, module_args={}, task_vars=variables)
         if found.get("failed") or "cards" not in found:
             if not needed:
                 return {}

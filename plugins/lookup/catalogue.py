@@ -97,8 +97,7 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.models impor
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.places import Site, directories
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError, did_you_mean
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.shared import Reading
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.shared import Reading, shared_stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import PinsError
 
 NAMED = 12  # a list of more names helps nobody
@@ -114,16 +113,17 @@ class LookupModule(LookupBase):
             if self.get_option("kind") == "models":
                 return [_chosen(load_models(), terms, "list of models")]
             folders = _folders(self.get_option("stack_dirs"), places)
+            # A play's workers are processes: what one of them has read, all others find in the folder of this run.
+            run = Path(constants.DEFAULT_LOCAL_TMP)
             if self.get_option("kind") == "stacks":
-                return [_chosen(load_stacks(folders), terms, "stack")]
+                return [_chosen(shared_stacks(folders, run), terms, "stack")]
             read = Reading(
                 folders=tuple(_folders(self.get_option("dirs"), places)),
                 stack_folders=tuple(folders),
                 inline=plain(self.get_option("inline")),
                 site=_site(self.get_option("weights")),
             )
-            # A play's workers are processes: what one of them has read, all others find in the folder of this run.
-            profiles = _chosen(read.shared(Path(constants.DEFAULT_LOCAL_TMP)), terms, "profile")
+            profiles = _chosen(read.shared(run), terms, "profile")
             return [directories(profiles) if self.get_option("kind") == "directories" else profiles]
         except (CatalogueError, PinsError) as error:
             raise AnsibleLookupError(str(error)) from error

@@ -105,5 +105,6 @@ class LookupModule(FleetLookup):
                 peers=[addresses[0] for name, addresses in found.items() if name != own],
                 place=list(found).index(own),
                 health_url=given["health_url"],
+                template_dirs=given["template_dirs"],
             )
         )

@@ -20,7 +20,7 @@ options:
     description: What to return - V(prometheus), V(alertmanager) or V(addresses).
     required: true
   settings:
-    description: For V(prometheus), the values of the role's variables.
+    description: The values of the role's variables.
     type: dict
     default: {}
   receiver:
@@ -69,27 +69,13 @@ _raw:
   elements: raw
 """
 
-import json
 from collections.abc import Callable
 from typing import Any
-
-import yaml
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
 from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer import fleet
 from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer.lookup import FleetLookup
 from ansible_collections.arcpro.b70.plugins.plugin_utils._monitoring import alertmanager, prometheus
-
-_HEAD = "# Rendered by Ansible. The next run of the role monitoring replaces it.\n"
-
-
-def text_of(document: Any) -> str:
-    """Return a document as YAML, in its own order.
-
-    Texts of Ansible's own types, which YAML does not know, become plain ones.
-    """
-    document = json.loads(json.dumps(document))
-    return _HEAD + str(yaml.safe_dump(document, sort_keys=False, default_flow_style=False, width=120))
 
 
 class LookupModule(FleetLookup):
@@ -107,12 +93,13 @@ class LookupModule(FleetLookup):
     def _prometheus(self) -> dict[str, str]:
         settings = prometheus.settings_of(plain(self.get_option("settings")))
         others = {**self.told("control"), **self.told("servers")}
-        documents = prometheus.files(settings, self.told("group"), self.told("balancers"), others)
-        return {path: text_of(document) for path, document in documents.items()}
+        return prometheus.files(settings, self.told("group"), self.told("balancers"), others)
 
     def _alertmanager(self) -> str:
-        given = (plain(self.get_option(name)) for name in ("receiver", "tomorrow", "watchdog"))
-        return text_of(alertmanager.configuration(*given))
+        receiver, tomorrow, watchdog, settings = (
+            plain(self.get_option(name)) for name in ("receiver", "tomorrow", "watchdog", "settings")
+        )
+        return alertmanager.configuration(receiver, tomorrow, watchdog, settings["template_dirs"])
 
     def _addresses(self) -> list[str]:
         servers = self.told("servers").items()

@@ -22,19 +22,17 @@ class Variable:
     origin: str
 
 
+def quoted(value: str) -> str:
+    """Return a value for a systemd EnvironmentFile.
+
+    Inside double quotes systemd takes four characters after a backslash, and nothing else.
+    """
+    return '"' + re.sub(r'(["\\`$])', r"\\\1", value) + '"'
+
+
 def environment_file(variables: Mapping[str, Variable], header: str) -> str:
     """Return the text of a systemd EnvironmentFile: a comment with the origin above each variable."""
     lines = [f"# {line}" for line in header.splitlines()]
     for name, variable in variables.items():
-        # Inside double quotes systemd takes these four after a backslash, and nothing else.
-        quoted = re.sub(r'(["\\`$])', r"\\\1", variable.value)
-        lines += [f"# from {variable.origin}", f'{name}="{quoted}"']
-    return "\n".join(lines) + "\n"
-
-
-def plain_file(variables: Mapping[str, Variable], header: str) -> str:
-    """Return the text of a file for Podman's ``--env-file``: the same, and values as they are, without quotes."""
-    lines = [f"# {line}" for line in [*header.splitlines(), PLAIN]]
-    for name, variable in variables.items():
-        lines += [f"# from {variable.origin}", f"{name}={variable.value}"]
+        lines += [f"# from {variable.origin}", f"{name}={quoted(variable.value)}"]
     return "\n".join(lines) + "\n"

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import _files, _image_mirror, _transient
+from . import _files, _image_mirror, _proxy, _transient
 from ._image_mirror import ImageFault
 from ._slot.host.images import inspected
 from ._slot.words.effects import PODMAN
 from ._slot.words.types import HostFault
+from ._weights.fetching.way import way
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "stack": {"type": "str", "required": True},
@@ -171,12 +172,13 @@ def _log(image: Image) -> list[str]:
 
 
 def failure(image: Image, lines: Sequence[str]) -> str:
-    """Return why a pull or a build failed, from the lines of its log. Pure."""
+    """Return why a pull or a build failed, from the lines of its log."""
     told = [line for line in lines if not line.startswith(f"{image.unit}: ")]  # without systemd's own words
     said = [line for line in told if re.search(r"error|fail|denied|unknown|unauthor|mismatch", line, re.IGNORECASE)]
     text = " | ".join((said or told or list(lines))[-2:]) or "its log is empty"
     meant = next((words for pattern, words in _MEANINGS if re.search(pattern, " ".join(lines), re.IGNORECASE)), "")
-    return f"{image.source} could not be made ready: {text}{f'. That is: {meant}' if meant else ''}"
+    went = f"Podman went {way(_proxy.variables())}."
+    return f"{image.source} could not be made ready: {text}{f'. That is: {meant}' if meant else ''}. {went}"
 
 
 def moved_mib(image: Image) -> int | None:
@@ -296,7 +298,7 @@ def task(image: Image, todo: str, argv: Sequence[str]) -> _transient.Task:
         description=f"{todo.capitalize()} the image of {image.stack}",
         argv=argv,
         limit_s=image.limit_s,
-        environment={"HOME": "/root", "TMPDIR": str(image.folder)},
+        environment={"HOME": "/root", "TMPDIR": str(image.folder), **_proxy.variables()},
         properties={"ProtectSystem": "no", "RestrictSUIDSGID": "no", "NoNewPrivileges": "no", "PrivateTmp": "no"},
     )
 

@@ -23,11 +23,11 @@ from pathlib import Path
 
 from . import _files
 from ._environment import PLAIN
-from ._slot.face.api import caller
+from ._slot.host.caller import caller
 from ._slot.host.clock import SystemClock
 from ._slot.host.files import HostFiles
 from ._slot.host.locks import FileLocks
-from ._slot.look.observe import remembered
+from ._slot.look.journal import remembered
 from ._slot.model.state_file import stamp
 from ._slot.words.effects import RENDERING
 from ._slot.words.types import EXCLUSIVE, SlotFault
@@ -87,6 +87,12 @@ def _of_unit(path: Path) -> bool:
 
 def _is_drop_in(path: Path) -> bool:
     return path.name == EXCLUSIVE
+
+
+def _has_program(unit: str) -> bool:
+    """Return whether the program that a unit starts is on the host."""
+    program = re.search(r'^ExecStart=[-@:+!|]*"?([^\s"]+)', unit, re.M)
+    return program is None or not Path(program[1]).is_absolute() or Path(program[1]).exists()
 
 
 def _differs(item: Wanted, owner: tuple[int, int]) -> bool:
@@ -207,10 +213,18 @@ def make_plan(
         (json.loads(item.content)["legacy_units"] for item in files if item.path == place.slot_file), []
     )
     kept = [unit for name in plan.kept for unit in place.units_of(name)]
-    exclusive = [item.path for item in here if item.path.suffix == ".service" and item.path not in place.own_units]
+    # The manager reads all drop-ins at each reload: the units of engines that are not installed yet have none. Each of
+    # the others names them, so that one that is installed after this is exclusive at once.
+    exclusive: list[Path] = []
+    idle: list[Path] = []
+    for item in here:
+        if item.path.suffix == ".service" and item.path not in place.own_units:
+            runs = place.profile_of(item.path) in why or _has_program(item.content)
+            (exclusive if runs else idle).append(item.path)
     profiles = [item.content for item in [*files, *here] if item.path.suffix == ".json"]
     profiles += [text_of(Path(place.layout.profile_json(name))) or "" for name in plan.kept]
-    everything = [*here, *pending, *drop_ins(place, [*exclusive, *kept], legacy, dict.fromkeys(profiles))]
+    exclusion = drop_ins(place, [*exclusive, *kept], legacy, dict.fromkeys(profiles), idle=idle)
+    everything = [*here, *pending, *exclusion]
     for item in everything:
         if _differs(item, owner):
             plan.writes.append(item)

@@ -11,7 +11,9 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from ._arguments import layout_of
 from ._slot.face import api
+from ._slot.host.caller import caller
 from ._slot.host.clock import SystemClock
 from ._slot.host.effects import host_effects
 from ._slot.look.frontdoor import read_state
@@ -20,17 +22,6 @@ from ._slot.model.state_file import stamp
 from ._slot.words.effects import Effects
 from ._slot.words.types import Gate, Layout, OnFailure, Request, SlotFault
 from ._slot_planned import PlannedFiles
-
-
-def layout_of(params: Mapping[str, Any]) -> Layout:
-    return Layout(
-        slot=params["slot"],
-        config_dir=PurePosixPath(params["config_dir"]),
-        run_dir=PurePosixPath(params["run_dir"]),
-        state_dir=PurePosixPath(params["state_dir"]),
-        unit_dir=PurePosixPath(params["unit_dir"]),
-        frontdoor_url=params["frontdoor_url"].rstrip("/"),
-    )
 
 
 def request_of(params: Mapping[str, Any], switch_id: str) -> Request:
@@ -50,7 +41,7 @@ def request_of(params: Mapping[str, Any], switch_id: str) -> Request:
         restart=params["state"] == "restarted",
         accept_status=tuple(params["accept_status"]),
         switch_id=switch_id,
-        who=api.caller(params["requested_by"]),
+        who=caller(params["requested_by"]),
         why=params["reason"],
     )
 
@@ -107,7 +98,7 @@ def _planned_parts(fx: Effects, layout: Layout, name: str, params: Mapping[str, 
 
 def run_quarantine(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
     """Return the result of the module b70_quarantine."""
-    fx, layout, who = host_effects(SystemClock()), layout_of(params), api.caller(params["requested_by"])
+    fx, layout, who = host_effects(SystemClock()), layout_of(params), caller(params["requested_by"])
     if params["state"] == "present" and read_state(fx, layout) is None:
         return {
             "failed": True,
@@ -127,14 +118,9 @@ def run_maintenance(params: Mapping[str, Any], *, check_mode: bool) -> dict[str,
     fx, layout = host_effects(SystemClock()), layout_of({**params, "frontdoor_url": ""})
     reason = params["reason"] if params["state"] == "present" else None
     try:
-        return api.maintain(fx, layout, api.caller(params["requested_by"]), reason, check=check_mode)
+        return api.maintain(fx, layout, caller(params["requested_by"]), reason, check=check_mode)
     except OSError as error:
         return {"failed": True, "msg": f"the maintenance could not be set or ended: {error}"}
-
-
-def run_occupied(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what b70_host_info reports of a slot."""
-    return api.occupied(host_effects(SystemClock()), layout_of({**params, "frontdoor_url": ""}))
 
 
 def run_info(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -227,24 +227,34 @@ def in_use(
 
 
 def drop_ins(
-    place: Place, units: Iterable[Path], legacy: Sequence[str], profiles: Iterable[str | None] = ()
+    place: Place,
+    units: Iterable[Path],
+    legacy: Sequence[str],
+    profiles: Iterable[str | None] = (),
+    *,
+    idle: Iterable[Path] = (),
 ) -> list[Wanted]:
     """Return what keeps the units of a slot, and legacy ones, from running beside each other.
 
     It is no part of the units, so that a profile in use is exclusive with those that were rendered since. Each pair is
     named on one side only: mutual ``After=`` makes a transaction cyclic, while ``Conflicts=`` works both ways.
-    Replicas of one profile run beside each other, and so do a first and a second side without a port or card in common.
+    Replicas of one profile run beside each other, and so do a first and a second side without a port or card in common,
+    and engines that may sleep: of these the slot keeps all but one asleep.
 
     :param profiles: the JSON texts of the slot's profiles, those that are in place and those that wait.
+    :param idle: units whose engine is not installed. The others exclude them, and they have no drop-in.
     """
-    claims = _claims(profiles)
+    texts = list(profiles)
+    claims, sleepers = _claims(texts), _sleepers(texts)
     found: list[Wanted] = []
-    earlier = list(legacy)
+    earlier = [*legacy, *sorted({unit.name for unit in idle})]
     for unit in sorted(set(units)):
         others = [
             other
             for other in earlier
-            if not _replicas_of_one(place, other, unit.name) and not _apart(claims, other, unit.name)
+            if not _replicas_of_one(place, other, unit.name)
+            and not _apart(claims, other, unit.name)
+            and not (other in sleepers and unit.name in sleepers and not sleepers[other] & sleepers[unit.name])
         ]
         if others:
             lines = [MARKER, "[Unit]"]
@@ -278,6 +288,19 @@ def _claims(profiles: Iterable[str | None]) -> dict[str, tuple[set[bool], set[st
             is_second.add(side is not profile)
             used.update({f"port {side.engine.port}", *(f"card {number}" for number in side.numbers)})
     return {unit: claim for unit, claim in found.items() if unit not in alone}
+
+
+def _sleepers(profiles: Iterable[str | None]) -> dict[str, set[int]]:
+    """Return the ports of the units whose engine may sleep, as all texts of their profile say."""
+    found: dict[str, set[int]] = {}
+    awake: set[str] = set()
+    for text in profiles:
+        with contextlib.suppress(SlotFault):
+            profile = parse_profile(text or "", "a profile")
+            found.setdefault(profile.unit, set()).add(profile.engine.port)
+            if not profile.standby:
+                awake.update(profile.units)
+    return {unit: ports for unit, ports in found.items() if unit not in awake}
 
 
 def _apart(claims: Mapping[str, tuple[set[bool], set[str]]], one: str, other: str) -> bool:

@@ -162,7 +162,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import fetch_url
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _apt, _files, _openpgp
+from ansible_collections.arcpro.b70.plugins.module_utils import _apt, _files, _openpgp, _proxy
 
 
 def _fetched(module: AnsibleModule) -> bytes:
@@ -174,7 +174,9 @@ def _fetched(module: AnsibleModule) -> bytes:
         module.fail_json(msg=f"{params['url']}: neither key nor key_url says where its key is.")
     response, info = fetch_url(module, params["key_url"], timeout=params["timeout"])
     if info["status"] != 200 or response is None:
-        module.fail_json(msg=f"The key of {params['url']} cannot be had from {params['key_url']}: {info['msg']}")
+        module.fail_json(
+            msg=f"The key of {params['url']} cannot be had from {params['key_url']} {_proxy.here()}: {info['msg']}"
+        )
     return bytes(response.read(1 << 20))
 
 
@@ -263,6 +265,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
+    _proxy.enter()
     params = module.params
     packages = {name: str(version) for name, version in params["packages"].items()}
     problems = _apt.problems(packages, params["suites"], params["url"])

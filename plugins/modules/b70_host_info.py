@@ -398,9 +398,11 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _arguments, _expected, _host, _paths
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.effects import host_effects
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.images import PodmanImages
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.journal import occupied
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import SlotFault
-from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import run_occupied
 
 FILE = {
     "path": {"type": "path", "required": True},
@@ -491,7 +493,8 @@ def main() -> None:
     files = {item["path"]: _expected.file_facts(item["path"]) for item in wanted["files"]}
     differences = _expected.file_differences(wanted["files"], files)
     try:
-        slot = run_occupied(wanted["slot"]) if wanted["slot"] and systemd else None
+        layout = _arguments.layout_of({**wanted["slot"], "frontdoor_url": ""}) if wanted["slot"] and systemd else None
+        slot = layout and occupied(host_effects(SystemClock()), layout)
     except SlotFault as fault:
         module.fail_json(msg=fault.message)
     module.exit_json(

@@ -303,10 +303,11 @@ outcome:
 way:
   description:
     - How engines were replaced. With V(rolling), replicas were replaced in batches while the others served. With
-      V(beside), the new engine was started and verified on free cards while the old one served.
+      V(beside), the new engine was started and verified on free cards while the old one served. With V(standby), it
+      was asleep and was woken.
   returned: always
   type: str
-  choices: [plain, rolling, beside]
+  choices: [plain, rolling, beside, standby]
 switch_id:
   description: Identifier of this run in the journal.
   returned: always

@@ -236,6 +236,24 @@ degraded:
   description: Whether the slot serves, but not with all replicas of its profile.
   returned: always
   type: bool
+standby:
+  description: The engines that sleep while another one serves (slot_standby).
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    profile:
+      description: Name of the profile.
+      type: str
+    unit:
+      description: Unit of the engine.
+      type: str
+    since:
+      description: When it fell asleep, in UTC.
+      type: str
+    bytes:
+      description: What it keeps in the host's memory, at least; its weights and its part of the KV cache there.
+      type: int
 enabled_units:
   description: Units of the slot that start at boot.
   returned: always

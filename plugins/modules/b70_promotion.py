@@ -13,8 +13,8 @@ description:
   - Asks the engine that is served, verified, all that a production profile must show. A gate in which every item passes
     or does not apply leaves a record with the verdict V(passed), by which the profile is production on this host.
   - Nothing passes by default. An item that could not be measured fails, and so does one that other clients disturbed.
-  - The item V(restart) restarts the engine as C(b70ctl restart) does. Nothing else is stopped, closed or replaced. The
-    gate ends at once where somebody switches the slot.
+  - The item V(restart) restarts the engine, which is verified as after every start. Nothing else is stopped, closed
+    or replaced. The gate ends at once where somebody switches the slot.
   - Outside check mode the action plugin of the same name runs the gate as a transient systemd unit on the host and
     shows each item. The gate survives a lost connection and the end of the play.
   - If the same gate is under way, the module joins it. If it ended while nobody watched, the module returns its result

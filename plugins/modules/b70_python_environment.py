@@ -227,12 +227,14 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.arcpro.b70.plugins.module_utils import _proxy
 from ansible_collections.arcpro.b70.plugins.module_utils._python_environment import job, spec
 from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkError
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=spec.ARGUMENTS, supports_check_mode=True)
+    _proxy.enter()
     given, part = module.params, module.params["part"]
     try:
         if part in ("make", "predict"):

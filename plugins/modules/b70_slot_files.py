@@ -21,8 +21,8 @@ description:
   - A profile is in use if it runs, starts at boot, is named by the slot's state or was verified last. Its files stay
     unchanged, and a new rendering waits in C(pending) below O(config_dir) for the switch that starts it. Its files are
     never removed, but the module warns about them.
-  - Every unit gets a drop-in that makes it exclusive with the slot's other units and with legacy ones. Replicas of one
-    profile run beside each other.
+  - Every unit whose program is installed gets a drop-in that makes it exclusive with the slot's other units and with
+    legacy ones. Replicas of one profile run beside each other.
   - The module holds the slot's lock, except in check mode, so that no switch reads files that are being replaced.
   - The unit that verifies the running engine is enabled at boot. Engines are never started, stopped or enabled.
   - If a unit has changed, the module reloads systemd, and checks that systemd uses the units as written.
@@ -122,6 +122,15 @@ options:
         type: list
         elements: str
         default: [rejected, blocked]
+      template_dirs:
+        description: Folders on the controller with templates that replace those of the collection; the first one wins.
+        type: list
+        elements: str
+        default: []
+  host:
+    description: What M(arcpro.b70.b70_host_info) returned of the host. Without it, the cards are counted anew.
+    type: dict
+    default: {}
   files:
     description: Internal, between the action plugin and the module.
     type: list
@@ -288,6 +297,7 @@ SETTINGS = {
     "engine_ip_allow": {"type": "list", "elements": "str", "default": []},
     "legacy_units": {"type": "list", "elements": "str", "default": []},
     "refused_statuses": {"type": "list", "elements": "str", "default": ["rejected", "blocked"]},
+    "template_dirs": {"type": "list", "elements": "str", "default": []},
 }
 
 
@@ -307,6 +317,7 @@ def main() -> None:
         argument_spec={
             "directories": {"type": "list", "elements": "dict", "default": [], "options": directory_spec},
             "settings": {"type": "dict", "options": SETTINGS},
+            "host": {"type": "dict", "default": {}},
             "profile_dirs": {"type": "list", "elements": "str", "default": []},
             "stack_dirs": {"type": "list", "elements": "str", "default": []},
             "inline_profiles": {"type": "dict", "default": {}},
@@ -374,6 +385,8 @@ def main() -> None:
         units_changed=plan.units_changed,
         reload_needed=plan.reload_needed,
         diff=_slot_files.diff(plan),
+        # Without the files: megabytes, which may have what is nobody's business.
+        invocation={"module_args": {key: value for key, value in params.items() if key != "files"}},
     )
 
 

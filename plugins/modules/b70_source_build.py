@@ -337,6 +337,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.arcpro.b70.plugins.module_utils import _proxy
 from ansible_collections.arcpro.b70.plugins.module_utils._build import service
 from ansible_collections.arcpro.b70.plugins.module_utils._build.recipe import BuildError, parse
 from ansible_collections.arcpro.b70.plugins.module_utils._build.spec import ARGUMENTS
@@ -345,6 +346,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import Wor
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    _proxy.enter()
     given = module.params
     try:
         recipe = parse(given)

@@ -17,6 +17,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.face.table import
     pending,
     promoted,
     replicas,
+    standby,
     works,
 )
 
@@ -106,7 +107,7 @@ def slot_status(info: Mapping[str, Any], host: str, url: str) -> list[str]:
     lines += promoted(info)
     if info.get("drift"):
         lines.append(f"drift: {info['drift']}; switch to {profile} again to use what is rendered")
-    lines += [*accepted(info), *elsewhere(info), *pending(info), *works(info)]
+    lines += [*standby(info), *accepted(info), *elsewhere(info), *pending(info), *works(info)]
     if info.get("interrupted"):
         lines.append("a switch was interrupted; the next switch, also to the same profile, settles it")
     boots = info.get("enabled_units") or []

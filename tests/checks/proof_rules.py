@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The rule of docs/what-is-proven.md: each claim names its proof, and the proof is there.
 
-A row is `| claim | proof | where |`. A proof is a step (`make NAME`), a test file or folder (so much of the end of its
-path that it is unique, and never the name alone), one test in it (`FILE::NAME`), the id of a record, or "by hand" with
-a date.
+A row is `| claim | proof | where |`, with one claim of at most 200 characters. A proof is a step (`make NAME`), a test
+file or folder (so much of the end of its path that it is unique, and never the name alone), one test in it
+(`FILE::NAME`), the id of a record, or "by hand" with a date.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path, PurePath
 from .tree_rules import MAKE_WORD
 
 PAGE = Path("docs/what-is-proven.md")
+LONGEST = 200
 WHERE = frozenset({"lab", "unit", "this machine", "checkout"})
 _SPAN = re.compile(r"`([^`]+)`")
 _PLACE = re.compile(r"(?P<path>[\w.*-]*/[\w./*-]+|[\w*-]+\.py)(?:::(?P<name>\w+))?")
@@ -62,6 +63,8 @@ def check_proof(root: Path, files: Sequence[Path]) -> list[str]:
         problems, proofs = _proofs(root, places, cells[1])
         if not proofs and not problems:
             problems = [f"nothing proves: {cells[0]}"]
+        if len(cells[0]) > LONGEST:
+            problems.append(f"the claim has {len(cells[0])} characters: write at most {LONGEST}, or several rows")
         unknown = {part.strip() for part in cells[2].split(",")} - WHERE
         problems += [f"{part!r} is none of {', '.join(sorted(WHERE))}" for part in sorted(unknown)]
         found += [f"{PAGE}:{number}: {problem}" for problem in problems]

@@ -91,7 +91,7 @@ def check_shared_paths(root: Path) -> list[str]:
     found = []
     words = "|".join(re.escape(path) for path in sorted(shared_paths(root).values(), reverse=True)) or r"(?!)"
     literal = re.compile(rf"(?:{words})(?![\w.-])")
-    for role in roles(root):
+    for role in [*roles(root), root]:  # the templates of roles are at the root
         texts = {}
         for part in ("defaults", "vars", "tasks", "handlers", "templates"):
             texts.update({file: file.read_text() for file in sorted((role / part).rglob("*")) if file.is_file()})
@@ -101,7 +101,7 @@ def check_shared_paths(root: Path) -> list[str]:
                 if hit and file != root / PATHS and not line.lstrip().startswith("#"):
                     found.append(f"{file.relative_to(root)}:{number}: {hit[0]} has its home in {PATHS}")
         needs = [item.get("role") for item in (load(role / "meta" / "main.yml") or {}).get("dependencies") or []]
-        uses = role.name != "paths" and any("__paths_" in text for text in texts.values())
+        uses = role not in (root, root / "roles/paths") and any("__paths_" in text for text in texts.values())
         if uses and "arcpro.b70.paths" not in needs:
             found.append(f"{role.name}: uses __paths_* and does not depend on arcpro.b70.paths in meta/main.yml")
     return found

@@ -19,10 +19,9 @@ LIMITS = {
     "team.bob": {"may_load": True},
     "*": {"tokens_per_minute": 9},
 }
-# a role finds its template by the short name, a play does not
 WITH = "{'__frontdoor_digests': frontdoor_api_keys, '__frontdoor_limits': frontdoor_key_limits}"
-TEMPLATE = ROOT / "roles/frontdoor/templates/keys.toml.j2"
-TEXT = f"lookup('ansible.builtin.template', '{TEMPLATE}', template_vars={WITH})"
+TEMPLATE = ROOT / "templates/keys.toml.j2"
+TEXT = f"lookup('arcpro.b70.rendered', '{TEMPLATE}', template_vars={WITH})"
 READ = (
     "import sys; from frontdoor.policy.keys import parse_keys; keys, limits = parse_keys(sys.stdin.read()); "
     "print(sorted(keys), [sorted(limits), limits['alice'].requests_per_minute, limits['*'].tokens_per_minute, "

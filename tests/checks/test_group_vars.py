@@ -83,3 +83,30 @@ def test_every_role_follows_them_where_only_the_collection_is_installed(installe
     for given, followed in FOLLOWED.items():
         found = json.loads((tmp_path / f"{given}.json").read_text())
         assert found == dict.fromkeys(ROLES, followed), given
+
+
+def test_the_first_folder_of_the_site_with_a_template_wins_and_the_collection_has_the_others(
+    installed: Path, tmp_path: Path
+) -> None:
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "keys.toml.j2").write_text(folder.name)
+    collection = installed / "ansible_collections/arcpro/b70"
+    texts = "['keys.toml.j2', 'haproxy-hardening.conf.j2'] | map('extract', __paths_templates) | map('realpath') | list"
+    play = {
+        "hosts": "all",
+        "gather_facts": False,
+        "vars": {"role_path": str(collection / "roles/host")},
+        "roles": [{"role": "arcpro.b70.paths", "tags": ["never"]}],
+        "post_tasks": [note("files", texts)],
+    }
+    given = hosts({"own": {"b70_template_dirs": [str(folder) for folder in folders]}, "none": {}})
+    plays = [play, write_notes(tmp_path)]
+    done = run_plays(tmp_path, plays, inventory=given, cwd=tmp_path, env=elsewhere(tmp_path, installed))
+    assert done.returncode == 0, done.stdout
+    found = {name: json.loads((tmp_path / f"{name}.json").read_text())["files"] for name in ("own", "none")}
+    shipped = [
+        str((collection / "templates" / name).resolve()) for name in ("keys.toml.j2", "haproxy-hardening.conf.j2")
+    ]
+    assert found == {"own": [str((folders[0] / "keys.toml.j2").resolve()), shipped[1]], "none": shipped}

@@ -110,3 +110,9 @@ def test_a_host_gets_the_slot_engine_and_nothing_else() -> None:
     folder = ROOT / "plugins/module_utils/_slot"
     expected = {f"/lib/b70slot/{file.relative_to(folder).as_posix()}" for file in folder.rglob("*.py")}
     assert {file["path"] for file in files} == {*expected, "/bin/b70ctl", "/bin/b70ctl.bash"}
+
+
+def test_what_every_converge_sends_carries_no_switch() -> None:
+    """Ansible sends a module with all that it imports, and the host compiles that anew each time."""
+    sent = layers.reached(layers.imports(ROOT), ["modules/b70_host_info.py", "modules/b70_slot_files.py"])
+    assert not [name for name in sent if name.startswith(tuple(f"{layers.ENGINE}{room}/" for room in ("do", "face")))]

@@ -18,7 +18,7 @@ from ansible_collections.arcpro.b70.plugins.lookup.source_archive import pack
 from shipped import elsewhere
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = {"meta", "plugins", "roles", "playbooks", "docs", "group_vars", "inventory", "LICENSES"}
+FOLDERS = {"meta", "plugins", "roles", "playbooks", "docs", "group_vars", "inventory", "templates", "LICENSES"}
 FILES = {
     "ARCHITECTURE.md",
     "CHANGELOG.md",

@@ -18,6 +18,7 @@ from machine import assert_ends
 
 SHIPPED = dict(run.STEPS)
 CHECKOUT = run.ROOT
+AUTOGROUP = Path("/proc/self/autogroup")
 PAGE = f"# What is proven\n\n{record.BEGIN}\n{record.END}\n\n## Not proven\n"
 
 
@@ -165,6 +166,12 @@ def test_a_command_that_does_not_end_is_stopped_with_its_children(tmp_path: Path
     reason = asyncio.run(run.run_command(command, log))
     assert "did not end within" in reason
     assert_ends(child)
+
+
+@pytest.mark.skipif(not AUTOGROUP.exists(), reason="this kernel does not share processors among sessions")
+def test_the_niceness_of_a_step_counts_against_other_sessions(tmp_path: Path) -> None:
+    command = python(f"""while not open("{AUTOGROUP}").read().strip().endswith("nice 7"): pass""")
+    assert asyncio.run(run.run_command(command, (tmp_path / "log").open("w+b"), 7)) == ""
 
 
 def test_a_running_step_is_described_by_the_last_line_it_wrote(

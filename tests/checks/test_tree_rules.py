@@ -20,6 +20,7 @@ FILE_RULES = [
     tree_rules.check_headers,
     tree_rules.check_links,
     tree_rules.check_make_words,
+    tree_rules.check_playbook_words,
     tree_rules.check_no_exceptions,
 ]
 
@@ -47,6 +48,13 @@ BROKEN: list[tuple[Callable[[Path, Sequence[Path]], list[str]], str, str, str]] 
     (tree_rules.check_headers, "tests/x.py", "\n".join(tree_rules.HEADER) + "\nx = 1\n", "annotations is missing"),
     (tree_rules.check_links, "README.md", "[a](docs/b.md)\n", "docs/b.md does not exist"),
     (tree_rules.check_make_words, "README.md", "Type `make everything`.\n", "make everything is not a target"),
+    (
+        tree_rules.check_playbook_words,
+        "docs/a.md",
+        "    ansible-playbook -i mine.yml arcpro.b70.two -e x=1\n",
+        "playbooks/two.yml does not exist",
+    ),
+    (tree_rules.check_playbook_words, "README.md", "`ansible-playbook two.yml`\n", "two.yml does not exist"),
     (tree_rules.check_no_exceptions, "tests/sanity/ignore-2.19.txt", "a.py pylint\n", "is not empty"),
     (tree_rules.check_no_exceptions, ".ansible-lint", "profile: production\nskip_list: [x]\n", "has a skip_list"),
     (tree_rules.check_no_exceptions, ".ansible-lint", "profile: basic\n", "profile is not production"),

@@ -25,6 +25,7 @@ BINARY = frozenset({".safetensors", ".png", ".gz", ".whl"})
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 # Beginnings that leave open what a docstring is about; ruff (D401) refuses other words that are no imperatives.
 QUESTIONS = frozenset({"How", "Those", "What", "When", "Where", "Whether", "Which", "Who", "Whoever", "Whose", "Why"})
+PLAYBOOK_WORD = re.compile(r"ansible-playbook (?:-i \S+ )?(?:([\w/]+\.yml)|arcpro\.b70\.(\w+))")
 MAKE_WORD = re.compile(r"(?:^|`)make ([a-z][a-z-]*)", re.MULTILINE)
 
 
@@ -100,6 +101,18 @@ def check_make_words(root: Path, files: Sequence[Path]) -> list[str]:
             for word in MAKE_WORD.findall(file.read_text()):
                 if word not in targets:
                     found.append(f"{file.relative_to(root)}: make {word} is not a target")
+    return found
+
+
+def check_playbook_words(root: Path, files: Sequence[Path]) -> list[str]:
+    """Every playbook that a document tells a person to run is there, by its path or by its name."""
+    found = []
+    for file in files:
+        if file.suffix == ".md":
+            for path, name in PLAYBOOK_WORD.findall(file.read_text()):
+                playbook = f"playbooks/{name}.yml" if name else path
+                if not (root / playbook).exists():
+                    found.append(f"{file.relative_to(root)}: {playbook} does not exist")
     return found
 
 

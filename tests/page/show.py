@@ -91,6 +91,13 @@ def phases() -> dict[str, dict[str, Any]]:
         "back": {**closed, "phase": "switching", "switch": back, "reason": went_wrong},
         "stopping": {**closed, "phase": "switching", "switch": {**move, "to": None, "from": new, "eta_s": None}},
         "stopped": {**closed, **nothing, "phase": "stopped", "reason": "slot main was stopped on request"},
+        "idle": {
+            **closed,
+            **nothing,
+            "phase": "stopped",
+            "reason": "idle since 2026-06-07T09:08:44Z, the next request loads tiny-a",
+            "idle": {"profile": "tiny-a", "since": "2026-06-07T09:08:44Z"},
+        },
         "failed": {**closed, **nothing, "phase": "failed", "reason": WRONG},
     }
 

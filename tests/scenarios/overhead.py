@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 from labkit.layout import open_lab
 from scenarios.anew import render_anew
 from scenarios.recording import Watch
-from scenarios.rig import PREFIX, Rig
+from scenarios.rig import PREFIX, SETTINGS, Rig
 
 READY = "Application startup complete"
 
@@ -88,11 +88,7 @@ def rollout(rigs: list[Rig], profile: str) -> dict[str, float]:
     here = Path(__file__).resolve().parent
     names = [rig.host.name for rig in rigs]
     with tempfile.TemporaryDirectory() as folder:
-        given: dict[str, object] = {
-            "b70_profile_dirs": [str(here / "profiles")],
-            "b70_stack_dirs": [str(here / "stacks")],
-        }
-        given |= {"profiles_choose": False, "profile": profile, "waves": "1,100%", "rollout_dir": folder}
+        given = {**SETTINGS, "profiles_choose": False, "profile": profile, "waves": "1,100%", "rollout_dir": folder}
         command = ["ansible-playbook", "-i", "inventory/lab.yml", "--limit", ",".join(names), "rollout.yml"]
         begun = time.monotonic()
         done = subprocess.run(

@@ -27,7 +27,7 @@ from scenarios.rig import STATE_FILE, Rig
 
 QUESTION = "Who are you?"
 # A switch has the time until the frontdoor has read a new state file, which takes a busy machine a moment.
-READ_S = 1.0
+READ_S = 10.0  # by then the frontdoor has read a new state, on a machine that has other things to do
 # How long an answer is waited for; a client gives up before.
 ANSWER_S, GIVE_UP_S = 60.0, 30.0
 NO_FILE = {"open": False, "verified": False, "phase": "stopped", "reason": "the state file"}
@@ -146,14 +146,15 @@ def tells(error: str, state: dict[str, Any]) -> bool:
 
 
 class Watch:
-    """Two clients (one streams) and the witness, in threads of their own."""
+    """Two clients (one streams) and the witness, in threads of their own. The clients ask while something is recorded:
+    other tests have the host for themselves."""
 
     def __init__(self, rig: Rig, pause_s: float = 0.08) -> None:
         self.rig, self.pause_s = rig, pause_s
         self._change = threading.Condition()
         self._now = Recording()
         self._asked, self._answered = [0, 0], [0, 0]  # how often, by each client
-        self._enough = threading.Event()
+        self._enough, self._recorded = threading.Event(), threading.Event()
         jobs = (self._witness, lambda: self._client(0, stream=False), lambda: self._client(1, stream=True))
         self._threads = [threading.Thread(target=job, daemon=True) for job in jobs]
         for thread in self._threads:
@@ -170,11 +171,13 @@ class Watch:
         with self._change:
             now = time.time()
             self._now = Recording(versions=self._now.during(now - READ_S, now), began=now)
+            self._recorded.set()
             self._wait([asked + 1 for asked in self._asked])
             return self._now
 
     def end(self) -> Recording:
         """Return the recording, with the answers to what was asked until now."""
+        self._recorded.clear()
         with self._change:
             self._wait(list(self._asked))
             ended, self._now = self._now, Recording(versions=self._now.versions[-1:])
@@ -199,6 +202,8 @@ class Watch:
     def _client(self, number: int, *, stream: bool) -> None:
         while not self._enough.wait(self.pause_s):
             with self._change:
+                if not self._recorded.is_set():
+                    continue
                 recording = self._now
                 self._asked[number] += 1
             answer = ask(self.rig.address, stream=stream)

@@ -21,11 +21,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.controller import BUSY, STARTS
 from labkit import hosts
 from labkit.layout import Lab, State, read_pid
 from machine import wait_for
 
+_HERE = Path(__file__).resolve().parent
+# The settings of hosts.yml, for plays.
+SETTINGS: dict[str, Any] = {
+    "b70_profile_dirs": [str(_HERE / "profiles")],
+    "b70_stack_dirs": [str(_HERE / "stacks")],
+    **yaml.safe_load((_HERE / "settings.yml").read_text()),
+}
 SIM_DIR = "/run/b70-sim"
 STATE_FILE = "run/b70/main/state.json"
 JOURNAL = "var/lib/b70/journal/main.jsonl"
@@ -37,6 +46,7 @@ PREFIX = "b70-slot-main-"
 CORE = b"VLLM::EngineCore"
 ENGINES = re.compile(rb"venv/bin/(vllm|llama-server)(?! keeper)|/haproxy ")
 PODMAN = b"/usr/bin/podman"
+LOADS = {"live": ["never-ready"]}
 WANTS = "etc/systemd/system/multi-user.target.wants"
 
 
@@ -196,8 +206,8 @@ class Rig:
         """b70ctl with --json."""
         return self.run(CTL, *words, "--json", limit_s=limit_s)
 
-    def tell(self, profile: str, *faults: str, **values: float) -> None:
-        """Say how the engine of a profile behaves from its next start on."""
+    def tell(self, profile: str, *faults: str, **values: Any) -> None:
+        """Say how the engine of a profile behaves from its next start on. With LOADS it loads until the next word."""
         if profile == self._healthy and faults:
             self._healthy = ""
         told = {"faults": list(faults), **values}
@@ -226,7 +236,7 @@ class Rig:
     def reboot(self) -> None:
         """Reboot in order; returns when another first process runs."""
         before = self.leader
-        self.run("systemctl", "reboot", limit_s=90)
+        self.run("systemctl", "reboot")
 
         def another() -> int:
             first = _first_process(self._supervisor())
@@ -289,7 +299,7 @@ class Rig:
             f"systemctl reset-failed '{PREFIX}*'; systemctl kill -s HUP b70-sim-keeper;"
             f"rm -rf /{WANTS}/{PREFIX}* {SIM_DIR}/reached /var/lib/b70/journal/* /{QUARANTINE}"
             " /var/lib/b70/committed/* /var/lib/b70/evidence/*"
-            " /etc/b70-vllm-slot/current.env /run/b70/main/*.json*; true"
+            " /etc/b70-vllm-slot/current.env /run/b70/main/*.json* /run/b70/main/standby; true"
         )
         self.must("sh", "-c", script)
         wait_for(lambda: not list(self.engines()), "all engines have ended")

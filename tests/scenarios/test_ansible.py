@@ -17,13 +17,12 @@ import pytest
 from machine import kill_tree, wait_for
 from scenarios.outcome import assert_serves, loading
 from scenarios.recording import Recording
-from scenarios.rig import Rig
+from scenarios.rig import LOADS, SETTINGS, Rig
 
 pytestmark = pytest.mark.scenario
 Begin = Callable[[], Recording]
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-LOAD_S = 6.0
 FRONTDOOR = "b70-openai-frontdoor.service"
 SSH_SESSION = r"for pid in $(pgrep -f '^sshd: root@notty'); do kill -9 $pid; done; true"
 
@@ -33,8 +32,7 @@ def start_play(
 ) -> subprocess.Popen[str]:
     """Start a playbook, in a session of its own."""
     # The simulated engine is no stack that can be installed, so a host that serves nothing would refuse its profiles.
-    given = {"b70_profile_dirs": [str(profiles)], "b70_stack_dirs": [str(HERE / "stacks")], "profiles_choose": False}
-    given |= {"slot_cards": 2}  # as hosts.yml has them: without them a play would take the second sides away
+    given = {**SETTINGS, "b70_profile_dirs": [str(profiles)], "profiles_choose": False}
     command = ["ansible-playbook", "-i", "inventory/lab.yml", "--limit", rig.host.name, playbook, *words]
     return subprocess.Popen(
         [*command, "-e", json.dumps({**given, "profile": profile})],
@@ -63,7 +61,7 @@ def wait_loading(rig: Rig) -> None:
 
 def test_a_play_that_is_killed_does_not_end_the_switch(rig: Rig, recorded: Begin) -> None:
     rig.have("sim-a")
-    rig.tell("sim-b", load_s=LOAD_S)
+    rig.tell("sim-b", **LOADS)
     recorded()
     with start_play(rig, "sim-b") as process:
         wait_loading(rig)
@@ -71,6 +69,7 @@ def test_a_play_that_is_killed_does_not_end_the_switch(rig: Rig, recorded: Begin
         process.communicate(timeout=120)
     rig.must("sh", "-c", SSH_SESSION)
     assert rig.state()["phase"] in ("switching", "verifying"), "the switch ended with the play"
+    rig.tell("sim-b")
     rig.wait_settled()
     assert_serves(rig, "sim-b")
     code, said = play(rig, "sim-b")
@@ -81,7 +80,7 @@ def test_a_play_that_is_killed_does_not_end_the_switch(rig: Rig, recorded: Begin
 @pytest.mark.exhaustive
 def test_a_module_that_is_killed_is_missed_and_the_next_run_settles_it(rig: Rig, recorded: Begin) -> None:
     rig.have("sim-a")
-    rig.tell("sim-b", load_s=LOAD_S)
+    rig.tell("sim-b", **LOADS)
     recorded()
     with start_play(rig, "sim-b") as process:
         wait_loading(rig)

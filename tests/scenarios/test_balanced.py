@@ -19,7 +19,7 @@ import pytest
 from machine import wait_for
 from scenarios.outcome import assert_serves
 from scenarios.recording import ANSWER_S, Answer, ask
-from scenarios.rig import Rig
+from scenarios.rig import SETTINGS, Rig
 
 pytestmark = pytest.mark.fleet
 HERE = Path(__file__).resolve().parent
@@ -56,8 +56,7 @@ class Balanced:
     def play(self, playbook: str, **variables: Any) -> tuple[int, str]:
         """(exit status, everything that was printed)."""
         given = {
-            "b70_profile_dirs": [str(HERE / "profiles")],
-            "b70_stack_dirs": [str(HERE / "stacks")],
+            **SETTINGS,
             "profiles_choose": False,
             "load_balancer_port": PORT,
             "replace": "sim-a,sim-b",

@@ -13,20 +13,19 @@ import pytest
 from machine import wait_for
 from scenarios.outcome import assert_serves, assert_stopped, loading
 from scenarios.recording import Recording
-from scenarios.rig import CONTROLLER, CTL, Rig
+from scenarios.rig import CONTROLLER, CTL, LOADS, Rig
 from scenarios.test_ansible import play
 from scenarios.test_crashes import kill_at
 
 pytestmark = pytest.mark.scenario
 Begin = Callable[[], Recording]
-LOAD_S = 6.0
 PROGRESS = "run/b70/main/progress.jsonl"
 
 
 def test_a_key_that_ends_the_command_leads_back_also_when_it_is_pressed_again(rig: Rig, recorded: Begin) -> None:
     """The terminal sends the signal to all of its foreground: to what b70ctl asks of systemd at that moment, too."""
     rig.have("sim-a")
-    rig.tell("sim-b", load_s=LOAD_S)
+    rig.tell("sim-b", **LOADS)
     recorded()
     with rig.popen("setsid", "--wait", CTL, "switch", "sim-b", "--json") as process:
         wait_for(lambda: '"to": "sim-b"' in json.dumps(rig.state()), "the switch works")
@@ -65,8 +64,8 @@ def test_a_switch_that_is_killed_right_after_another_is_settled(rig: Rig, record
 
 def test_a_controller_that_is_killed_goes_on_where_it_was(rig: Rig, recorded: Begin) -> None:
     rig.have("sim-a")
-    rig.tell("sim-a", load_s=LOAD_S)
-    rig.tell("sim-b", load_s=LOAD_S)
+    rig.tell("sim-a", **LOADS)
+    rig.tell("sim-b", **LOADS)
     recorded()
     kill_at(rig, "health", "forward", "begin", "switch", "sim-b")
     wait_for(
@@ -75,6 +74,7 @@ def test_a_controller_that_is_killed_goes_on_where_it_was(rig: Rig, recorded: Be
     )
     loads = rig.facts().invocation
     rig.must("systemctl", "kill", "--signal=KILL", CONTROLLER)
+    rig.tell("sim-a")
     wait_for(lambda: rig.state().get("open"), "a model is served")
     rig.wait_settled()
     assert_serves(rig, "sim-a")
@@ -100,7 +100,7 @@ def test_a_slot_that_was_stopped_by_a_lost_card_is_served_after_the_reboot(rig: 
 @pytest.mark.exhaustive
 def test_a_play_is_told_how_long_a_load_may_take(rig: Rig, recorded: Begin) -> None:
     rig.have("sim-a")
-    rig.tell("sim-b", load_s=LOAD_S)
+    rig.tell("sim-b", **LOADS)
     recorded()
     code, said = play(rig, "sim-b", "-e", "health_timeout=1")
     assert code != 0, said

@@ -18,7 +18,7 @@ import pytest
 
 from machine import wait_for
 from scenarios.outcome import assert_serves
-from scenarios.rig import Rig
+from scenarios.rig import SETTINGS, Rig
 
 pytestmark = pytest.mark.fleet
 HERE = Path(__file__).resolve().parent
@@ -40,9 +40,8 @@ class Fleet:
     def play(self, playbook: str, *words: str, inventories: tuple[Path, ...] = (), **variables: Any) -> tuple[int, str]:
         """(exit status, everything that was printed)."""
         # The simulated engine is no stack that can be installed, so an empty host would refuse its profiles.
-        given: dict[str, Any] = {"b70_profile_dirs": [str(HERE / "profiles")], "b70_stack_dirs": [str(HERE / "stacks")]}
         names = [*(rig.host.name for rig in self.rigs), *(path.stem for path in inventories)]
-        given |= {"profiles_choose": False, "frontdoor_compile": False, "b70_target": ":".join(names)}
+        given = {**SETTINGS, "profiles_choose": False, "b70_target": ":".join(names)}
         sources = [word for path in ("inventory/lab.yml", *inventories) for word in ("-i", str(path))]
         done = subprocess.run(
             [

@@ -36,7 +36,6 @@ VENV, CONFIG = "/opt/b70/frontdoor/venv", "/etc/b70-frontdoor"
 CERTIFICATE, SECRET = "/etc/ssl/certs/b70-lab.pem", "/etc/ssl/private/b70-lab.key"
 # A stream of so many words lasts longer than any upgrade, as long as the engine is told to be slow.
 WORDS = 250
-LOAD_S = 6.0
 
 
 def digest(key: str) -> str:
@@ -402,7 +401,7 @@ def test_models_are_loaded_and_unloaded_by_the_slots_own_command(door: HostFront
     knock = "import socket; socket.socket(socket.AF_UNIX).connect('/run/b70-slot-admin.sock')"
     assert "PermissionError" in door.rig.run("runuser", "-u", "b70", "--", "python3", "-c", knock).errors
     # The frontdoor restarts while a model loads: who waits is told, and the load goes on.
-    door.rig.tell("sim-b", load_s=LOAD_S)
+    door.rig.tell("sim-b", live=["never-ready"])
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(change, "sim-b", "load")
         wait_for(lambda: loading(door.rig), "the model loads")
@@ -410,6 +409,7 @@ def test_models_are_loaded_and_unloaded_by_the_slots_own_command(door: HostFront
         assert change("sim-b", "unload") == change("sim-a", "load") == (409, "model_loading")
         door.rig.must("systemctl", "restart", UNIT)
         assert waiting.result() == (503, "stopping")
+    door.rig.tell("sim-b")
     wait_for(lambda: change("sim-b", "load") == (200, "loaded"), "the load ends")
     door.rig.wait_settled()
     assert_serves(door.rig, "sim-b")
@@ -439,6 +439,14 @@ def test_a_request_has_the_model_loaded_that_it_names(door: HostFrontdoor) -> No
     door.rig.tell("sim-b")
     assert_serves(door.rig, "sim-a")
     assert ask("sim-a")[0] == 200
+    demand = {"frontdoor_on_demand": {"main": ["*"]}, "frontdoor_on_demand_min_serve": 1}
+    door.must({**demand, "frontdoor_on_demand_idle": {"main": 1}})
+    wait_for(lambda: door.ask("/status")[1]["idle"], "the model is unloaded")
+    assert "nothing, said by idle" in door.rig.run("b70ctl", "status").output
+    assert door.ask("/ready")[0] == 200
+    door.must({**demand, "frontdoor_on_demand_idle": {}})
+    assert ask("some-model")[0] in (200, 404)
+    assert_serves(door.rig, "sim-a")
     door.must({})
 
 

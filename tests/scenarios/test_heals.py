@@ -15,7 +15,7 @@ from machine import wait_for
 from scenarios.matrix import matrix
 from scenarios.outcome import assert_serves, assert_stopped, loading, wait_served
 from scenarios.recording import Recording
-from scenarios.rig import CONTROLLER, CTL, PREFIX, WANTS, Rig
+from scenarios.rig import CONTROLLER, CTL, LOADS, PREFIX, WANTS, Rig
 from scenarios.test_trouble import RUN_DIR, fill, mounted, own_disk
 
 pytestmark = pytest.mark.scenario
@@ -147,11 +147,12 @@ def test_a_boot_link_that_is_refused_is_made_later(rig: Rig, recorded: Begin) ->
 def test_the_end_of_the_controller_costs_nothing(rig: Rig, how: str) -> None:
     """The engine that loads goes on loading, whether its controller is killed or systemd starts another version."""
     rig.have("sim-a")
-    rig.tell("sim-a", load_s=8.0)
+    rig.tell("sim-a", **LOADS)
     before = crash(rig)
     wait_for(lambda: rig.facts().invocation not in ("", before), "its next process loads")
     loads = rig.facts().invocation
     rig.must("systemctl", *(["kill", "--signal=KILL"] if how == "kill" else ["restart"]), CONTROLLER)
+    rig.tell("sim-a")
     wait_served(rig, before)
     assert rig.facts().invocation == loads
     assert_serves(rig, "sim-a")
@@ -162,10 +163,11 @@ def test_the_end_of_the_controller_costs_nothing(rig: Rig, how: str) -> None:
 def test_a_switch_by_hand_outlives_the_controller(rig: Rig, recorded: Begin, how: str) -> None:
     rig.have("sim-a")
     recorded()
-    rig.tell("sim-b", load_s=6.0)
+    rig.tell("sim-b", **LOADS)
     with rig.popen(CTL, "switch", "sim-b", "--json") as process:
         wait_for(lambda: loading(rig), "the engine loads")
         rig.must("systemctl", *(["kill", "--signal=KILL"] if how == "kill" else ["restart"]), CONTROLLER)
+        rig.tell("sim-b")
         process.communicate(timeout=300)
     assert process.returncode == 0
     rig.wait_settled()

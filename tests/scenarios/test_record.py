@@ -14,13 +14,12 @@ from machine import wait_for
 from scenarios.matrix import matrix
 from scenarios.outcome import assert_serves, loading
 from scenarios.recording import Recording, ask, status
-from scenarios.rig import CONTROLLER, Rig
+from scenarios.rig import CONTROLLER, LOADS, Rig
 
 pytestmark = pytest.mark.scenario
 Begin = Callable[[], Recording]
 STATE = "/run/b70/main/state.json"
 FRONTDOOR = "b70-openai-frontdoor.service"
-LOAD_S = 6.0
 # What the journal makes of a NUL, of a long line, and of a line that another process writes into.
 WRITES = r"""
 import os, sys
@@ -126,7 +125,7 @@ def test_the_slot_reads_the_same_of_the_disk_as_systemd(rig: Rig) -> None:
 
 def test_while_an_engine_loads_clients_are_told_so(rig: Rig, recorded: Begin) -> None:
     rig.have("sim-a")
-    rig.tell("sim-b", load_s=LOAD_S)
+    rig.tell("sim-b", **LOADS)
     recorded()
     with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
         wait_for(lambda: loading(rig), "the engine loads")
@@ -135,6 +134,7 @@ def test_while_an_engine_loads_clients_are_told_so(rig: Rig, recorded: Begin) ->
             "a client is told that it loads",
         )
         told = status(rig)
+        rig.tell("sim-b")
         output, _errors = process.communicate(timeout=300)
     assert answer is not None
     assert answer.status == 503, answer

@@ -16,15 +16,14 @@ import pytest
 from machine import kill_tree, wait_for
 from scenarios.outcome import assert_serves, loading
 from scenarios.recording import status
-from scenarios.rig import QUARANTINE, Rig
+from scenarios.rig import QUARANTINE, SETTINGS, Rig
 
 pytestmark = pytest.mark.fleet
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 LOAD_S = 6.0
 GIVEN = {
-    "b70_profile_dirs": [str(HERE / "profiles")],
-    "b70_stack_dirs": [str(HERE / "stacks")],
+    **SETTINGS,
     # The simulated engine is no stack that can be installed.
     "profiles_choose": False,
     "profile": "sim-b",

@@ -17,13 +17,12 @@ from machine import wait_for
 from scenarios.matrix import matrix
 from scenarios.outcome import assert_serves, assert_stopped, loading, wait_served
 from scenarios.recording import Recording, ask, status
-from scenarios.rig import JOURNAL, Rig
+from scenarios.rig import JOURNAL, LOADS, Rig
 
 pytestmark = pytest.mark.scenario
 Begin = Callable[[], Recording]
 STATE_DIR = "/var/lib/b70"
 RUN_DIR = "/run/b70/main"
-LOAD_S = 6.0  # long enough for what is done to a switch while its engine loads
 
 
 @contextlib.contextmanager
@@ -164,11 +163,12 @@ def test_a_disk_that_fills_during_the_switch_leaves_the_host_in_one_of_its_two_s
 ) -> None:
     rig.have("sim-a")
     recorded()
-    rig.tell("sim-b", load_s=LOAD_S)
+    rig.tell("sim-b", **LOADS)
     with own_disk(rig, "32m"):
         with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
             wait_for(lambda: loading(rig), "the engine loads")
             fill(rig)
+            rig.tell("sim-b")
             output, errors = process.communicate(timeout=300)
         rig.wait_settled()
         result = json.loads(output)
@@ -188,13 +188,15 @@ def test_a_run_directory_that_fills_during_the_switch_leaves_the_host_in_one_of_
 ) -> None:
     """There is room when the guard looks, and none when the engine is opened, or clients are to be told why not."""
     rig.have("sim-a")
-    rig.tell("sim-b", *([] if kind == "new one passes" else ["wrong-answer"]), load_s=LOAD_S)
+    faults = [] if kind == "new one passes" else ["wrong-answer"]
+    rig.tell("sim-b", *faults, **LOADS)
     if kind == "both fail":
         rig.tell("sim-a", "exit-at-start")
     with own_disk(rig, "2m", RUN_DIR):
         with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
             wait_for(lambda: loading(rig), "the engine loads")
             fill(rig, RUN_DIR)
+            rig.tell("sim-b", *faults)  # the process may read what it was told only now
             output, errors = process.communicate(timeout=300)
         rig.wait_settled()
         result = json.loads(output)
@@ -245,12 +247,13 @@ def test_a_log_that_floods_hides_no_symptom(rig: Rig, recorded: Begin) -> None:
 
 def test_of_two_switches_at_once_one_works_and_the_other_names_it(rig: Rig, recorded: Begin) -> None:
     rig.have("sim-a")
-    rig.tell("sim-b", load_s=LOAD_S)
+    rig.tell("sim-b", **LOADS)
     recorded()
     with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as first:
         wait_for(lambda: loading(rig), "the first switch works")
         second = rig.ctl("switch", "sim-short")
         assert first.poll() is None, f"it waited for the end of the first: {second}"
+        rig.tell("sim-b")
         output, _errors = first.communicate(timeout=300)
     rig.wait_settled()
     assert json.loads(output)["outcome"] == "committed", output
@@ -288,7 +291,7 @@ def test_who_asks_for_what_another_switch_has_all_but_served_gets_it(rig: Rig, r
 def test_a_switch_that_is_told_to_end_while_an_engine_owes_an_answer_goes_back_at_once(
     rig: Rig, recorded: Begin
 ) -> None:
-    """The engine never answers, and the profile would wait for 10 seconds."""
+    """The engine never answers, and the profile would wait for a minute."""
     rig.have("sim-a")
     rig.tell("sim-b", "hang", load_s=2.0)
     recorded()
@@ -303,7 +306,7 @@ def test_a_switch_that_is_told_to_end_while_an_engine_owes_an_answer_goes_back_a
     assert (result["outcome"], result["failure"]["phase"]) == ("rolled_back", "first_token"), (output, errors)
     assert "told to end (SIGTERM)" in result["failure"]["message"], result
     waited = next(phase["seconds"] for phase in result["phases"] if phase["name"] == "first_token")
-    assert waited < 9, f"it waited for the answer: {waited}"
+    assert waited < 50, f"it waited for the answer: {waited}"
     assert_serves(rig, "sim-a")
 
 
@@ -315,10 +318,9 @@ def test_an_engine_that_is_started_by_hand_is_not_served(rig: Rig, recorded: Beg
     rig.must("systemctl", "start", "b70-slot-main-sim-b.service")
     rig.wait_settled()
     wait_for(lambda: not status(rig)["open"], "the frontdoor is closed")
-    time.sleep(0.3)
+    alone = ("b70-slot-main-sim-b.service",)
+    wait_for(lambda: (facts := rig.facts()).running == alone and len(facts.engines) == 1, "its engine alone runs")
     facts = rig.facts()
-    assert facts.running == ("b70-slot-main-sim-b.service",), facts
-    assert len(facts.engines) == 1, facts
     assert facts.enabled == ("b70-slot-main-sim-a.service",), facts
     answer = ask(rig.address, stream=False)
     assert answer.status == 503, answer

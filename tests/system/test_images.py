@@ -16,7 +16,8 @@ import pytest
 from testinfra.host import Host
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._nodes import NodePlace
-from ansible_collections.arcpro.b70.plugins.plugin_utils._render.unit import node_text
+from ansible_collections.arcpro.b70.plugins.plugin_utils._render.unit import node_data
+from ansible_collections.arcpro.b70.plugins.plugin_utils._templates import render
 from system.kinds import LAB, SITE, SWITCH, Image, Operator, run, served
 from system.product import (
     Frontdoor,
@@ -186,9 +187,10 @@ def test_a_switch_with_the_rights_of_a_service_finds_the_image(
     """The frontdoor's helper and the service of a node may not write where Podman keeps its state."""
     place = NodePlace(0, "lo", 18200, (("lab", "127.0.0.1"),), 0, 0)
     settings = {"frontdoor_url": "http://127.0.0.1:8000", "config_dir": "/etc/b70-vllm-slot", "run_dir": "/run/b70",
-                "state_dir": "/var/lib/b70", "unit_dir": "/etc/systemd/system"}  # fmt: skip
+                "state_dir": "/var/lib/b70", "unit_dir": "/etc/systemd/system",
+                "slot": "main", "program": "/opt/b70/bin/b70ctl"}  # fmt: skip
     names = ("Protect", "Capability", "Restrict", "SystemCall", "NoNew", "Private", "Device", "ReadWrite", "Memory")
-    lines = node_text("/opt/b70/bin/b70ctl", "main", place, settings).splitlines()
+    lines = render("b70-node.service", node_data(place, settings)).splitlines()
     confined = " ".join(f"--property='{line}'" for line in lines if line.startswith(names))
     run(host, f"systemd-run --quiet --pipe --wait --collect {confined} b70ctl switch tiny-image")
     assert served(frontdoor, "tiny-image")

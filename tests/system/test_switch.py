@@ -35,7 +35,7 @@ ON_AND_ON = """(() => {
 RUNNING = re.compile(r"^vllm:num_requests_running{.*} ([0-9.]+)$", re.MULTILINE)
 # The same weights as tiny-a, asked for vectors.
 EMBED = {
-    "engine": {"task": "embed", "served_model_name": "tiny-embed", "cache_key": "tiny-embed"},
+    "engine": {"task": "embed", "served_model_name": "tiny-embed"},
     "canary": {
         "cases": [
             {"name": "vectors", "texts": ["Who are you?", "A box holds 3 red"], "compare": "vector", "dimension": 96},

@@ -8,11 +8,15 @@ and one that ships nothing but the abstract parents, so that the lab's own profi
 of this checkout and of that commit. Turn by turn, so that a busy machine is busy for both; how busy it was stands
 beside each figure. The last line is the ratio (of the medians; against a commit of the fastest runs, since what else
 runs on the machine only adds); above the limit it ends with 1.
+
+With --hosts 1 10 50 it needs no lab: it measures what `site.yml --tags preflight` costs the controller for so many
+hosts whose connections are simulated, and compares its processor time with tests/converge.json, which --record writes.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import resource
@@ -25,10 +29,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 1.2  # all shipped profiles to three
 SHOWN = 12
+RECORD = ROOT / "tests/converge.json"  # seconds of processor by number of hosts
 LIMIT_AGAINST = 0.5  # now to the commit before
 
 
@@ -84,14 +90,15 @@ def cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def converge(place: Path, tags: str) -> Run:
+def converge(place: Path, tags: str, inventory: str = "inventory/lab.yml") -> Run:
     """Run site.yml from a copy. Raises RuntimeError when it fails."""
     environment = {**os.environ, "ANSIBLE_CONFIG": str(place / "ansible.cfg"), "LC_ALL": "C.UTF-8"}
     environment |= {"ARCPRO_B70_TIMING_LONGEST": str(SHOWN), "ARCPRO_B70_TIMING_MIN_SECONDS": "0"}
     environment.setdefault("B70_LAB_DIR", str(ROOT / ".lab"))
+    environment["ANSIBLE_CONNECTION_PLUGINS"] = str(ROOT / "tests/tools/connection_plugins")
     began, used = time.monotonic(), cpu_s()
     done = subprocess.run(
-        ["ansible-playbook", "-i", "inventory/lab.yml", "site.yml", *(["--tags", tags] if tags else [])],
+        ["ansible-playbook", "-i", inventory, "site.yml", *(["--tags", tags] if tags else [])],
         cwd=place,
         env=environment,
         capture_output=True,
@@ -112,7 +119,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3, help="converges of each kind (default 3)")
     parser.add_argument("--tags", default="", help="only these parts: with `slot`, only what reads the catalogue")
     parser.add_argument("--against", default="", metavar="COMMIT", help="compare with this commit")
+    parser.add_argument("--hosts", type=int, nargs="+", default=[], help="so many simulated hosts instead of a lab")
+    parser.add_argument("--record", action="store_true", help="write the record of simulated hosts")
     arguments = parser.parse_args(argv)
+    if arguments.hosts:
+        return simulate(arguments.hosts, record=arguments.record)
     with tempfile.TemporaryDirectory(prefix="b70-bench-") as folder:
         place = Path(folder)
         if arguments.against:
@@ -130,6 +141,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         ratio, limit = middle["all"] / middle["three"], LIMIT
     print(f"ratio {ratio:.2f}, limit {limit}")
     return int(ratio > limit)
+
+
+def simulate(counts: Sequence[int], *, record: bool) -> int:
+    """Measure the preflight of so many simulated hosts, and compare it with the record."""
+    before = json.loads(RECORD.read_text()) if RECORD.is_file() else {}
+    runs = {}
+    with tempfile.TemporaryDirectory(prefix="b70-bench-") as folder:
+        inventory = Path(folder) / "hosts.yml"
+        for count in counts:
+            profiles = [str(ROOT / "inventory/lab_profiles")]
+            site = {"ansible_connection": "simulated", "b70_profile": "tiny-a", "b70_profile_dirs": profiles}
+            hosts: dict[str, Any] = {f"host{number}": {} for number in range(1, count + 1)}
+            inventory.write_text(json.dumps({"b70_hosts": {"hosts": hosts, "vars": site}}))
+            run = converge(ROOT, "preflight", str(inventory))
+            runs[str(count)] = round(run.cpu_s, 1)
+            ratio = f"{run.cpu_s / before[str(count)]:.2f} of the record" if str(count) in before else "not on record"
+            load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+            print(f"{count} hosts: {run.seconds:.1f} s, {run.cpu_s:.1f} s of processor, {ratio}; {load}", flush=True)
+    if record:
+        RECORD.write_text(json.dumps({**before, **runs}, indent=2) + "\n")
+    return 0
 
 
 def measure(copies: Mapping[str, Path], rounds: int, tags: str) -> dict[str, list[Run]]:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write what one profile of each kind renders to: a readable file for each, which a test compares.
+"""Write what one profile of each kind and the hosts around render to: readable files, which a test compares.
 
 A line of a unit, an environment or a profile that changes restarts engines, and a changed fingerprint voids what was
 recorded for it. Run this when that is meant, and read the difference.
@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests/unit/plugins/plugin_utils/_render/golden"
-sys.path[:0] = [str(ROOT / ".cache/collections")]
+sys.path[:0] = [str(ROOT / ".cache/collections"), str(ROOT / "tests")]
 
 NODES = {
     "interface": "ens2f0np0",
@@ -68,11 +69,42 @@ def texts() -> dict[str, str]:
         own = fingerprint(expanded(profile, manifest), manifest, manifest["name"], {})
         parts = {"fingerprint": f"{own}\n", "profile": f"{json.dumps(resolved, indent=2)}\n"}
         # The units beside the engine's are the same for all kinds.
-        kept = (".service", ".env") if case == "vllm" else (f"{name}.service", "@", f"{name}.env", "b70-node-main")
+        kept = [f"{name}.service", "@", f"{name}.env", "b70-node-main", "account.env"]
+        kept = [".service", ".env", ".conf", ".bash"] if case == "vllm" else kept
         parts |= {file: text for file, text in sorted(files.items()) if any(word in file for word in kept)}
-        text = "".join(f"==> {part} <==\n{content.rstrip()}\n\n" for part, content in parts.items())
-        found[f"{case}.txt"] = text.replace(stack_id(manifest), manifest["name"]).rstrip() + "\n"
-    return found
+        found[f"{case}.txt"] = joined(parts).replace(stack_id(manifest), manifest["name"])
+    return found | {f"{name}.txt": joined(parts) for name, parts in around().items()}
+
+
+def joined(parts: Mapping[str, str]) -> str:
+    """Return the files as one text, each below its name."""
+    return "".join(f"==> {part} <==\n{content.rstrip()}\n\n" for part, content in parts.items()).rstrip() + "\n"
+
+
+def around() -> dict[str, dict[str, str]]:
+    """Return the files of a load balancer and of a host with Prometheus, with all that may stand in them."""
+    from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer import keepalived
+    from ansible_collections.arcpro.b70.plugins.plugin_utils._monitoring import alertmanager, prometheus
+    from unit.plugins.plugin_utils._load_balancer import test_load_balancer_rendering as balancing
+    from unit.plugins.plugin_utils._monitoring.test_monitoring_rendering import GIVEN
+
+    tls = {"ansible_host": "b.example", "frontdoor_tls_certificate": "/cert.pem"}
+    told = {"a": {"b70_profile": "small"}, "b": {"b70_profile": "large", **tls}}
+    settings = {"sticky": "header", "keys_file": "/keys.map", "api_keys": {"alice": "sha256:11"}}
+    settings |= {"allowed_networks": ["192.0.2.0/24"], "tls_certificate": "/lb.pem"}
+    hosts = [balancing.host(name, **own) for name, own in told.items()]
+    scraped = prometheus.settings_of({**GIVEN, "key_file": "/key", "ca_file": "/ca.pem", "rule_files": ["/own.yml"]})
+    receiver = {"webhook_configs": [{"url": "https://alerts.example"}]}
+    return {
+        "load-balancer": {
+            "haproxy.cfg": balancing.rendered(*hosts, **settings),
+            "keepalived.conf": keepalived.configuration(balancing.VRRP),
+        },
+        "monitoring": {
+            **prometheus.files(scraped, told, {"lb": {"load_balancer_metrics_host": "0.0.0.0"}}, {}),
+            "alertmanager.yml": alertmanager.configuration(receiver, receiver, receiver),
+        },
+    }
 
 
 def main() -> None:

@@ -19,10 +19,12 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from .._arguments import layout_of
 from .._evidence import host_class
 from .._evidence.job import Asked, SlotJob
 from .._evidence.store import Store
 from .._slot.face import api
+from .._slot.host.caller import caller
 from .._slot.host.clock import SystemClock
 from .._slot.host.effects import host_effects
 from .._slot.look.frontdoor import read_state
@@ -30,7 +32,6 @@ from .._slot.look.observe import load_standing
 from .._slot.model.state_file import stamp
 from .._slot.words.effects import Effects as HostEffects
 from .._slot.words.types import Layout, Request, SlotFault, ToldToEndFault
-from .._slot_module import layout_of
 from .._work.decide import Found, differences
 from .._work.folder import Folder, WorkError
 from .._work.protocol import conclude
@@ -159,7 +160,7 @@ def effects(params: Mapping[str, Any], say: Callable[[str], None], ending: Endin
             recheck=True,
             lock_timeout_s=_LOCK_LIMIT_S,
             switch_id=api.new_switch_id(stamp(clock.now())),
-            who=api.caller(params["requested_by"]),
+            who=caller(params["requested_by"]),
             why="benchmark",
         )
         return api.switch(fx, layout, request)

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from .. import _proxy
 from .recipe import BuildError
 
 _GIT_ENVIRONMENT = {
@@ -38,7 +39,8 @@ class Git:
             done.args, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
         )
         if check and said.returncode != 0:
-            raise BuildError(f"`git {' '.join(argv)}` in {self._tree} failed: {said.stderr.strip()[-WORDS:]}")
+            way = f" {_proxy.here()}" if "fetch" in argv else ""
+            raise BuildError(f"`git {' '.join(argv)}` in {self._tree} failed{way}: {said.stderr.strip()[-WORDS:]}")
         return said
 
     def raw(self, *argv: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from .._evidence.job import Asked, Finding, RecordedJob, commission, engine_of
 from .._slot.face import api
+from .._slot.host.caller import caller
 from .._slot.look.frontdoor import read_state
 from .._slot.model.rendering import Rendering
 from .._slot.model.state_file import stamp
@@ -135,7 +136,7 @@ def main(folder: str) -> None:
         slot=layout.slot,
         profile=plan.profile,
         switch_id=api.new_switch_id(stamp(told.fx.clock.now())),
-        who=api.caller(told.given["requested_by"]),
+        who=caller(told.given["requested_by"]),
         why=f"search for a context with {plan.sequences} sequences",
     )
     try:

@@ -18,6 +18,7 @@ from .._slot.ask.baseline import baseline_file, how_to_record, parse_baseline
 from .._slot.ask.canary import CanaryResult
 from .._slot.do.driver import Driver
 from .._slot.face import api
+from .._slot.host.caller import caller
 from .._slot.look.frontdoor import read_state
 from .._slot.look.observe import load_profile
 from .._slot.model.profile import Profile
@@ -110,7 +111,7 @@ class SlotHost:
             restart=True,
             lock_timeout_s=_LOCK_LIMIT_S,
             switch_id=api.new_switch_id(self.now()),
-            who=api.caller(self._told.given["requested_by"]),
+            who=caller(self._told.given["requested_by"]),
             why="restart of the production gate",
         )
         outcome = Driver(self._fx, self._layout, request).run()

@@ -23,6 +23,7 @@ from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _files
 from ansible_collections.arcpro.b70.plugins.module_utils._python_environment import plan
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.fetching.way import way
 
 RECORD = "b70-environment.json"
 SERIES = re.compile(r"3\.\d+")
@@ -271,7 +272,7 @@ class Making:
                     self.note(step, attempt, found)
                 return
             said.append((attempt, done.err))
-        raise EnvironmentProblem(plan.failure(step, str(self.place.path), said))
+        raise EnvironmentProblem(plan.failure(step, str(self.place.path), said, way(self.place.variables)))
 
     def resolved(self, lock: str, step: plan.Step) -> list[plan.Resolved]:
         """Return the distributions to which uv resolved a step without hashes."""

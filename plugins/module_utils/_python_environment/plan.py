@@ -310,8 +310,8 @@ def last_lines(said: str) -> str:
     return "\n".join(line for line in lines if not line.lstrip().startswith("hint:"))[-1500:] or "it said nothing"
 
 
-def failure(step: Step, path: str, said: Sequence[tuple[Attempt, str]]) -> str:
-    """Return why a step failed: each source with its result, and a fix."""
+def failure(step: Step, path: str, said: Sequence[tuple[Attempt, str]], went: str = "directly") -> str:
+    """Return why a step failed: each source with its result, and a fix. went: the way to the network, in words."""
     lines = [f"{step.label} could not be installed into {path}."]
     if step.build:
         lines += [last_lines(text) for _attempt, text in said]
@@ -328,8 +328,9 @@ def failure(step: Step, path: str, said: Sequence[tuple[Attempt, str]]) -> str:
         )
     elif every:
         lines.append(
-            f"Let the host reach {', '.join(dict.fromkeys(every))}, set a proxy or a mirror (b70_mirror_url), or put "
-            "the wheel into a folder that find_links names. Then run again; what was downloaded is kept."
+            f"uv went {went}. Let the host reach {', '.join(dict.fromkeys(every))}, set a proxy (b70_proxy) or a "
+            "mirror (b70_mirror_url), or put the wheel into a folder that find_links names. Then run again; what was "
+            "downloaded is kept."
         )
     else:
         lines.append(

@@ -19,12 +19,15 @@ from typing import Any
 from .daemons import daemon
 from .daemons.node_service import NodeService
 from .face import admin, api, table
+from .host.caller import caller
 from .host.clock import SystemClock
 from .host.effects import host_effects
 from .host.node_server import NodeServer
+from .look.journal import read_memory
 from .look.node_link import INTERVAL_S, await_nodes, read_key
-from .look.observe import load_profile, read_memory
+from .look.observe import load_profile
 from .model import quarantine
+from .model.journal import IDLE
 from .model.node_key import respond
 from .model.nodes import Report
 from .model.recorded import recorded
@@ -87,6 +90,11 @@ def parser(version: str = "") -> argparse.ArgumentParser:
         "cards are free for the new one); 0 stops all first",
     )
     stop = word("stop", "stop the engine, and start none at boot")
+    stop.add_argument(
+        "--idle",
+        action="store_true",
+        help="as the frontdoor does if nobody asks for it: only with frontdoor_on_demand the next request loads it",
+    )
     verify = word("verify", "ask the canary of the engine that runs, and open the frontdoor for it where it is closed")
     record = word("record", "serve PROFILE and record what it answers now as the baseline of its canary")
     record.add_argument("profile", metavar="PROFILE", help="a name from `b70ctl list`")
@@ -233,13 +241,13 @@ def _execute(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Sa
             say({"bash": "\n".join(script)}, script)
             return DONE
         if arguments.word == "quarantine":
-            held = api.isolate(fx, layout, api.caller(), arguments.why)
+            held = api.isolate(fx, layout, caller(), arguments.why)
             say(held, [held["msg"], *(f"note: {text}" for text in held["warnings"])])
             return DONE
         if arguments.word == "clear-quarantine":
             return _clear(arguments, fx, layout, say)
         if arguments.word == "maintenance":
-            held = api.maintain(fx, layout, api.caller(), arguments.why)
+            held = api.maintain(fx, layout, caller(), arguments.why)
             say(held, [held["msg"]])
             return DONE
         if arguments.word == "history":
@@ -279,7 +287,7 @@ def _change(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Say
         slot=layout.slot,
         lock_timeout_s=max(0.0, arguments.lock_timeout),
         switch_id=api.new_switch_id(stamp(fx.clock.now())),
-        who=api.caller(),
+        who=caller(),
         why=arguments.why,
     )
     if arguments.word == "switch":
@@ -298,6 +306,8 @@ def _change(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Say
             say(result, [result["msg"]])
             return FAILED if result["failed"] else DONE
     elif arguments.word == "stop":
+        if arguments.idle:
+            request = replace(request, who=IDLE, why=request.why or f"asked for by {request.who}")
         request = replace(request, active=False, drain_timeout_s=max(0.0, arguments.drain_timeout))
     elif arguments.word == "verify":
         name = api.info(fx, layout)["profile"]
@@ -390,7 +400,7 @@ def _cards(fx: Effects, say: Say) -> int:
 def _clear(arguments: argparse.Namespace, fx: Effects, layout: Layout, say: Say) -> int:
     try:
         held = quarantine.read(fx, layout)
-        done = api.release(fx, layout, api.caller(), arguments.why)
+        done = api.release(fx, layout, caller(), arguments.why)
     except OSError as error:
         raise SlotFault(f"the quarantine could not be cleared: {error}") from error
     say({"cleared": plain(held), "msg": done["msg"]}, [done["msg"]])

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .. import _files
+from .. import _files, _proxy
 from .._transient import Task
 from .._work.folder import Folder, own_archive
 from .._work.protocol import Beginning, Job
@@ -259,6 +259,7 @@ def _environment(request: Request, folder: Folder) -> dict[str, str]:
         "HF_HUB_ETAG_TIMEOUT": str(max(1, round(request.spec["stall_s"]))),
         "PATH": "/usr/bin:/bin",
         "PYTHONDONTWRITEBYTECODE": "1",
+        **(_proxy.variables() if request.spec["kind"] in ("hub", "url") else {}),
         **request.options["environment"],
     }
 

@@ -9,7 +9,7 @@ import dataclasses
 import fcntl
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,38 +31,52 @@ class Reading:
 
     def profiles(self) -> dict[str, dict[str, Any]]:
         """Return the complete profiles by name, as :func:`load_catalogue` does."""
-        return load_catalogue(self.folders, self.inline, load_stacks(self.stack_folders), self.site)
+        return self._profiles(load_stacks(self.stack_folders))
 
     def shared(self, folder: Path) -> dict[str, dict[str, Any]]:
-        """Return :meth:`profiles`, read once for all that share ``folder``, while no file changes.
+        """Return :meth:`profiles`, read once by all that use ``folder`` while no file changes; faults are not kept."""
+        stacks = shared_stacks(self.stack_folders, folder)
+        return _once(folder, f"catalogue-{self._digest()}", lambda: self._profiles(stacks))
 
-        Only the first process reads; those that ask meanwhile wait for it. Faults are not kept.
-        """
-        kept = folder / f"b70-catalogue-{self._digest()}.json"
-        try:
-            with (folder / "b70-catalogue.lock").open("a") as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH if kept.exists() else fcntl.LOCK_EX)
-                if kept.exists():
-                    found: dict[str, dict[str, Any]] = json.loads(kept.read_bytes())
-                    return found
-                profiles = self.profiles()
-                kept.write_text(json.dumps(profiles), encoding="utf-8")
-                return profiles
-        except (OSError, json.JSONDecodeError):  # a full or read-only disk of the controller costs time, no more
-            return self.profiles()
+    def _profiles(self, stacks: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        return load_catalogue(self.folders, self.inline, stacks, self.site)
 
     def _digest(self) -> str:
-        files = [(str(path), status.st_mtime_ns, status.st_size) for path, status in _files(self)]
-        given = (
-            list(map(str, (*self.folders, *self.stack_folders))),
-            self.inline,
-            dataclasses.asdict(self.site),
-            files,
+        return _digest_of(
+            (SHIPPED / "catalogue", SHIPPED / "stacks", *self.folders, *self.stack_folders),
+            (list(map(str, self.stack_folders)), self.inline, dataclasses.asdict(self.site)),
         )
-        return hashlib.sha256(json.dumps(given, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _files(reading: Reading) -> Iterator[tuple[Path, Any]]:
-    for folder in (SHIPPED / "catalogue", SHIPPED / "stacks", *reading.folders, *reading.stack_folders):
-        if folder.is_dir():
-            yield from ((path, path.stat()) for path in sorted(folder.iterdir()))
+def shared_stacks(folders: Sequence[Path], folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the stack manifests as :func:`load_stacks` does, read once for all that share ``folder``."""
+    name = f"stacks-{_digest_of((SHIPPED / 'stacks', *folders), ())}"
+    return _once(folder, name, lambda: load_stacks(folders))
+
+
+def _once(folder: Path, name: str, read: Callable[[], dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Only the first process reads; those that ask meanwhile wait for it."""
+    kept = folder / f"b70-{name}.json"
+    try:
+        with (folder / f"{kept.stem}.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH if kept.exists() else fcntl.LOCK_EX)
+            if kept.exists():
+                found: dict[str, dict[str, Any]] = json.loads(kept.read_bytes())
+                return found
+            everything = read()
+            kept.write_text(json.dumps(everything), encoding="utf-8")
+            return everything
+    except (OSError, json.JSONDecodeError):  # a full or read-only disk of the controller costs time, no more
+        return read()
+
+
+def _digest_of(folders: Sequence[Path], given: Any) -> str:
+    files = [
+        (str(path), status.st_mtime_ns, status.st_size)
+        for folder in folders
+        if folder.is_dir()
+        for path in sorted(folder.iterdir())
+        for status in [path.stat()]
+    ]
+    told = (list(map(str, folders)), given, files)
+    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()

@@ -36,6 +36,7 @@ DERIVED_ENV = {
     "CCL_KVS_IFACE": "engine.collectives.interface",
     "FI_TCP_IFACE": "engine.collectives.interface",
     "GLOO_SOCKET_IFNAME": "engine.collectives.interface",
+    "VLLM_SERVER_DEV_MODE": "engine.settings.enable_sleep_mode",
     "VLLM_OFFLOAD_WEIGHTS_BEFORE_QUANT": "engine.online_quantization.offload_weights_first",
 }
 
@@ -79,6 +80,9 @@ def derived_environment(
         found |= _MEMORY.get(collectives.get("memory") or "", {})
     if cards > 1 and (mirror := engine.get("host_mirror")):
         found |= WITHOUT_MIRROR[mirror][0]
+    kind = kind_of_engine(engine)
+    if kind.sleep and kind.sleeps(engine.get("settings") or {}):
+        found |= kind.sleep.variables
     offload = (engine.get("online_quantization") or {}).get("offload_weights_first")
     if offload is not None:
         found["VLLM_OFFLOAD_WEIGHTS_BEFORE_QUANT"] = "1" if offload else "0"

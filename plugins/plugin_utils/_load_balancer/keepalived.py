@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from .._templates import render
 from .fleet import FleetFault
 
 _FIRST_PRIORITY = 200
@@ -17,7 +18,7 @@ _INTERFACE = re.compile(r"[A-Za-z0-9_.@:-]{1,15}")
 _PASSWORD = re.compile(r"[A-Za-z0-9_.-]{1,8}")
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Vrrp:
     """The role's variables. own, peers: addresses of this load balancer and of the others; place: which one it is."""
 
@@ -29,6 +30,7 @@ class Vrrp:
     peers: Sequence[str]
     place: int
     health_url: str
+    template_dirs: Sequence[str] = ()
 
 
 def _faults(vrrp: Vrrp) -> list[str]:
@@ -53,44 +55,5 @@ def configuration(vrrp: Vrrp) -> str:
     faults = _faults(vrrp)
     if faults:
         raise FleetFault("; ".join(faults))
-    peers = "\n".join(f"        {peer}" for peer in vrrp.peers)
-    return f"""\
-# Rendered by Ansible. The role load_balancer of arcpro.b70 writes it again; see docs/load-balancing.md.
-global_defs {{
-    enable_script_security
-    script_user nobody nogroup
-}}
-
-# HAProxy, and not the hosts behind it: the other load balancer sees the same hosts.
-vrrp_script haproxy {{
-    script "/usr/bin/curl --silent --fail --max-time 1 --output /dev/null {vrrp.health_url}"
-    interval 1
-    timeout 2
-    fall 2
-    rise 2
-}}
-
-vrrp_instance b70 {{
-    # Who has the address keeps it: each move breaks the connections that are open.
-    state BACKUP
-    nopreempt
-    interface {vrrp.interface}
-    virtual_router_id {vrrp.router_id}
-    priority {_FIRST_PRIORITY - vrrp.place}
-    advert_int 1
-    unicast_src_ip {vrrp.own}
-    unicast_peer {{
-{peers}
-    }}
-    authentication {{
-        auth_type PASS
-        auth_pass {vrrp.password}
-    }}
-    virtual_ipaddress {{
-        {vrrp.address}
-    }}
-    track_script {{
-        haproxy
-    }}
-}}
-"""
+    data = {**dataclasses.asdict(vrrp), "priority": _FIRST_PRIORITY - vrrp.place}
+    return render("keepalived.conf", data, vrrp.template_dirs)

@@ -1,10 +1,9 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Prometheus's configuration and its lists of targets, from the inventory, as data. Pure.
+"""Prometheus's configuration and its lists of targets, from the inventory.
 
-The targets are in files of their own, which Prometheus reads again when they change, so another host needs no restart
-and no reload. What differs from host to host is a label of its target.
+What differs from host to host is a label of its target.
 """
 
 from __future__ import annotations
@@ -15,10 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._load_balancer.fleet import FleetFault, address_of, authority
+from .._templates import render
 
-# The alert rules and the dashboards use these names.
-FRONTDOOR, ENGINE, NODE, PROBE, BALANCER = "b70-frontdoor", "b70-engine", "b70-node", "b70-probe", "b70-load-balancer"
-OWN = "b70-monitoring"
 _TCP, _TLS = "b70_tcp", "b70_tls"
 
 Hosts = Mapping[str, Mapping[str, Any]]
@@ -45,6 +42,7 @@ class Settings:
     prometheus: str
     name: str
     site: str
+    template_dirs: Sequence[str] = ()
 
 
 def settings_of(given: Mapping[str, Any]) -> Settings:
@@ -61,6 +59,7 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
         prometheus=str(given["prometheus"]),
         name=str(given["name"]),
         site=str(given["site"]),
+        template_dirs=given["template_dirs"],
     )
 
 
@@ -154,82 +153,8 @@ def check_keys(hosts: Hosts, key_file: str) -> None:
         )
 
 
-def _job(settings: Settings, name: str, file: str, **more: Any) -> dict[str, Any]:
-    files = [f"{settings.directory}/targets/{file}.yml"]
-    return {"job_name": name, **more, "file_sd_configs": [{"files": files, "refresh_interval": "1m"}]}
-
-
-def _own_job(settings: Settings) -> dict[str, Any]:
-    """Return the scrape of the services that watch."""
-    services = {
-        "prometheus": settings.prometheus,
-        "alertmanager": settings.alertmanager,
-        "blackbox": settings.blackbox,
-    }
-    labels = {"instance": settings.name, "site": settings.site}
-    targets = [
-        {"targets": [address], "labels": {**labels, "service": service}}
-        for service, address in services.items()
-        if address
-    ]
-    return {"job_name": OWN, "static_configs": targets}
-
-
-def scrape_configs(settings: Settings) -> list[dict[str, Any]]:
-    """Return the scrapes. The lists of targets say of what."""
-    door: dict[str, Any] = {}
-    if settings.key_file:
-        door["authorization"] = {"credentials_file": settings.key_file}
-    if settings.ca_file:
-        door["tls_config"] = {"ca_file": settings.ca_file}
-    through_blackbox = [
-        {"source_labels": ["__address__"], "target_label": "__param_target"},
-        {"target_label": "__address__", "replacement": settings.blackbox},
-    ]
-    jobs = [
-        _job(settings, FRONTDOOR, "frontdoor", **door),
-        _job(settings, ENGINE, "frontdoor", metrics_path="/engine/metrics", params={"replica": ["all"]}, **door),
-        _job(settings, NODE, "node"),
-        _job(settings, BALANCER, "load_balancer"),
-        _own_job(settings),
-    ]
-    if settings.blackbox:
-        jobs.append(_job(settings, PROBE, "probe", metrics_path="/probe", relabel_configs=through_blackbox))
-    return jobs
-
-
-def configuration(settings: Settings) -> dict[str, Any]:
-    """Return prometheus.yml."""
-    interval = f"{settings.interval_s}s"
-    config: dict[str, Any] = {
-        "global": {
-            "scrape_interval": interval,
-            "evaluation_interval": interval,
-            "external_labels": {"site": settings.site},
-        },
-        "rule_files": [f"{settings.directory}/rules/b70.yml", *settings.rule_files],
-    }
-    if settings.alertmanager:
-        config["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [settings.alertmanager]}]}]}
-    return {**config, "scrape_configs": scrape_configs(settings)}
-
-
-def blackbox() -> dict[str, Any]:
-    """Return blackbox.yml. It checks when a certificate ends, not whether it is trusted.
-
-    So it also fits the certificates of a private authority.
-    """
-    tls = {"tls": True, "tls_config": {"insecure_skip_verify": True}}
-    return {
-        "modules": {
-            _TCP: {"prober": "tcp", "timeout": "5s"},
-            _TLS: {"prober": "tcp", "timeout": "5s", "tcp": tls},
-        }
-    }
-
-
-def files(settings: Settings, hosts: Hosts, balancers: Hosts, others: Hosts) -> dict[str, Any]:
-    """Return all files by their path below the directory, as data; raise FleetFault if hosts or a key are missing.
+def files(settings: Settings, hosts: Hosts, balancers: Hosts, others: Hosts) -> dict[str, str]:
+    """Return the text of all files by their path below the directory; raise FleetFault if hosts or a key are missing.
 
     :param others: the monitoring and control hosts.
     """
@@ -243,8 +168,12 @@ def files(settings: Settings, hosts: Hosts, balancers: Hosts, others: Hosts) -> 
         "probe": probe_targets(hosts, balancers),
         "load_balancer": balancer_targets(balancers),
     }
-    return {
-        **{f"targets/{name}.yml": _with_sites(found, machines, settings.site) for name, found in targets.items()},
-        "blackbox.yml": blackbox(),
-        "prometheus.yml": configuration(settings),
+    documents: dict[str, tuple[str, dict[str, Any]]] = {
+        **{
+            f"targets/{name}.yml": ("prometheus-targets.yml", {"targets": _with_sites(found, machines, settings.site)})
+            for name, found in targets.items()
+        },
+        "blackbox.yml": ("prometheus-blackbox.yml", {}),
+        "prometheus.yml": ("prometheus.yml", {"settings": settings}),
     }
+    return {path: render(template, data, settings.template_dirs) for path, (template, data) in documents.items()}

@@ -5,39 +5,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _slot
 
+from .._templates import render
+
 PACKAGE = "b70slot"
 _SOURCES = Path(_slot.__file__).parent
 _COLLECTION = _SOURCES.parents[2]
-_PROGRAM = '''\
-#!/usr/bin/python3 -I
-# Managed by Ansible, collection arcpro.b70, role slot.
-"""The command of this host's model slot: b70ctl --help."""
-
-import sys
-
-sys.path.insert(0, {lib_dir})
-
-from {package}.command import main
-
-SETTINGS = {{
-{settings}
-}}
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], SETTINGS))
-'''
-_COMPLETION = """\
-# Managed by Ansible, collection arcpro.b70, role slot.
-source <({path} completion) && complete -F _b70ctl {name}
-"""
 _SETTINGS = ("slot", "config_dir", "run_dir", "state_dir", "unit_dir", "frontdoor_url")
 
 
@@ -55,7 +35,7 @@ def program_path(settings: Mapping[str, str]) -> str:
     return f"{settings['bin_dir']}/{settings['command']}"
 
 
-def program_files(settings: Mapping[str, str]) -> list[dict[str, str]]:
+def program_files(settings: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return ``[{path, content, mode}]``: every file of the package, then the command and its completion in bash.
 
     :param settings: checked slot settings.
@@ -70,11 +50,11 @@ def program_files(settings: Mapping[str, str]) -> list[dict[str, str]]:
         for source in sorted(_SOURCES.rglob("*.py"))
     ]
     known = {**{key: settings[key] for key in _SETTINGS}, "version": collection_version()}
-    rows = "\n".join(f"    {json.dumps(key)}: {json.dumps(value)}," for key, value in known.items())
-    text = _PROGRAM.format(lib_dir=json.dumps(settings["lib_dir"]), package=PACKAGE, settings=rows)
-    path = program_path(settings)
+    dirs, path = settings.get("template_dirs", ()), program_path(settings)
+    program = render("b70ctl", {"lib_dir": settings["lib_dir"], "package": PACKAGE, "settings": known}, dirs)
+    completion = render("b70ctl.bash", {"path": path, "name": settings["command"]}, dirs)
     return [
         *files,
-        {"path": path, "content": text, "mode": "0755"},
-        {"path": f"{path}.bash", "content": _COMPLETION.format(path=path, name=settings["command"]), "mode": "0644"},
+        {"path": path, "content": program, "mode": "0755"},
+        {"path": f"{path}.bash", "content": completion, "mode": "0644"},
     ]

@@ -49,7 +49,7 @@ def relay_network(remote: Remote, own: Sequence[str]) -> list[str]:
     return [f"IPAddressDeny={denied}", f"IPAddressAllow={' '.join(['localhost', *own, *allowed])}"]
 
 
-def relay_credentials(remote: Remote) -> list[str]:
-    """Return the directives that hand a relay its files: systemd reads them as root before the relay starts."""
+def relay_credentials(remote: Remote) -> dict[str, str]:
+    """Return the files that systemd hands a relay, by their names there."""
     files = {KEY: remote["api_key_file"], CA: remote["ca_file"]}
-    return [f"LoadCredential={name}:{path}" for name, path in files.items() if path]
+    return {name: path for name, path in files.items() if path}

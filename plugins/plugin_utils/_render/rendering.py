@@ -13,14 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._environment import Variable
+from ansible_collections.arcpro.b70.plugins.module_utils._environment import PLAIN, Variable
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS, kind_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.production import examined
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import MASK
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.weights import together
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.power import LEAST_W, MOST_W
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import BESIDE
-from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import MARKER
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import BESIDE, Layout
 
 from .._catalogue.checking import PER_CARD
 from .._catalogue.images import runtime_of
@@ -32,20 +31,12 @@ from .._catalogue.stacks import canonical, stack_id
 from .._catalogue.typed import expanded, numa_directives
 from .._nodes import NodePlace, node_place
 from .._slots import other_config_dirs, slot_places
+from .._templates import render
 from .engine import engine_argv, engine_environment
-from .launch import ACCOUNT_FILE, Launch, account_file, launch_of
+from .launch import Launch, launch_of
 from .program import program_files, program_path
 from .relay import bracketed, relay_dir, with_paths
-from .unit import (
-    controller_name,
-    controller_text,
-    network_directives,
-    node_name,
-    node_text,
-    power_directives,
-    unit_name,
-    unit_text,
-)
+from .unit import network_directives, node_data, power_directives, unit_data, unit_name
 
 SCHEMA = 1
 _OF_SIDE = ("unit", "unit_sha256", "cards", "backend_url", "argv", "env")
@@ -82,15 +73,17 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     refused_statuses: statuses of profiles.
     cards: how many the host has, or None if that is not known; replicas: per_card needs it, and so do second sides.
     mixed: the numbers of the B70 cards on a host that has cards of other models beside them; None on any other host.
+    standby: how many engines of the slot may sleep while another one serves.
     power_cap_w: watts that no card of the host may exceed while an engine runs; None for no such limit.
     nodes: the variable b70_nodes; node: the name of this host there.
     slots: the variable b70_slots; then cards and port are those of this slot.
     engine_ip_allow: addresses, networks, or systemd's names for some.
     weights: what the host said of the directories of models: by directory, where the model stands (``at``) and the
     digest of its record (``record``, see `weights.digest`).
+    template_dirs: the site's folders of templates that replace those of the collection (b70_template_dirs).
     """
     known = {*_TEXT, "backend_port", "cards", "stacks", "env", "legacy_units", "refused_statuses", "engine_ip_allow"}
-    known |= {"slots", "power_cap_w", "nodes", "node", "mixed", "weights"}
+    known |= {"standby", "slots", "power_cap_w", "nodes", "node", "mixed", "weights", "template_dirs"}
     lists = {"legacy_units": [], "refused_statuses": ["rejected", "blocked"], "engine_ip_allow": []}
     checked: dict[str, Any] = {
         "env": {},
@@ -100,8 +93,10 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         "slot": "main",
         "cards": None,
         "power_cap_w": None,
+        "standby": 0,
         "command": "b70ctl",
         "mixed": None,
+        "template_dirs": [],
     }
     checked |= settings
     for key in settings:
@@ -135,6 +130,9 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     checked["power_cap_w"] = None if checked["power_cap_w"] in (None, "") else int(checked["power_cap_w"])
     if checked["power_cap_w"] is not None and not LEAST_W <= checked["power_cap_w"] <= MOST_W:
         raise ValueError(f"slot_power_cap_w is {checked['power_cap_w']}; it is {LEAST_W} to {MOST_W} (watts per card)")
+    checked["standby"] = int(checked["standby"] or 0)
+    if checked["standby"] < 0:
+        raise ValueError(f"slot_standby is {checked['standby']}; it is how many engines may sleep, from 0 on")
     if isinstance(checked["engine_ip_allow"], (str, Mapping)):
         raise ValueError(f"the slot setting engine_ip_allow is a list, not {checked['engine_ip_allow']!r}")
     for network in checked["engine_ip_allow"]:
@@ -270,11 +268,63 @@ def may_have_sides(profile: Mapping[str, Any]) -> bool:
     return bool(profile["replicas"] == 1 and profile["nodes"] == 1 and profile["cards"])
 
 
+_FIRST_STANDBY = 16  # the ports before it are those of replicas
+
+
+def _standby_ports(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any]) -> dict[str, int]:
+    """Return the port of each profile whose engine may sleep: it keeps it while another engine serves.
+
+    :raises ValueError: where the slot has too few ports, or a cap is for one engine of several on a card.
+    """
+    if not settings["standby"]:
+        return {}
+    names = [name for name in sorted(profiles) if _sleeps(profiles[name]) and _is_one(profiles[name])]
+    for name in names:
+        if power_cap(profiles[name], settings) is not None:
+            raise ValueError(
+                f"profile {name} has a power cap (power_cap_w, slot_power_cap_w), which is set when an engine starts, "
+                "not when it wakes; leave out the cap, slot_standby, or engine.settings.enable_sleep_mode"
+            )
+    if names and _FIRST_STANDBY + len(names) > settings["ports"]:
+        raise ValueError(
+            f"slot_standby needs a port for each of {len(names)} profiles, the first is "
+            f"{settings['backend_port'] + _FIRST_STANDBY}, and the slot has the ports before "
+            f"{settings['backend_port'] + settings['ports']}"
+        )
+    return {name: settings["backend_port"] + _FIRST_STANDBY + place for place, name in enumerate(names)}
+
+
+def _sleeps(profile: Mapping[str, Any]) -> bool:
+    return kind_of(profile["engine"]["kind"]).sleeps(profile["engine"]["settings"])
+
+
+def _is_one(profile: Mapping[str, Any]) -> bool:
+    return bool(profile["replicas"] == 1 and profile["nodes"] == 1)
+
+
+def _guarded_port(profile: Mapping[str, Any], settings: Mapping[str, Any], backend_url: str) -> int:
+    """Return the port that only root, the frontdoor and the engine's user may reach, because it can put the engine to
+    sleep; 0 for none.
+
+    :raises ValueError: where other hosts could reach it.
+    """
+    if not _sleeps(profile):
+        return 0
+    if settings["backend_host"] not in ("127.0.0.1", "::1"):
+        raise ValueError(
+            f"profile {profile['name']}: engine.settings.enable_sleep_mode opens requests that nobody but the slot may "
+            f"reach, so slot_backend_host must be 127.0.0.1, not {settings['backend_host']}"
+        )
+    return int(backend_url.rpartition(":")[2])
+
+
 def _second_cards(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> list[int] | None:
     """Return the cards of a second side, or None if the slot has none left for it."""
     count, first, numbers = profile["cards"], profile["engine"]["devices"], _pool(settings)
     pool = list(range(settings["cards"] or 0) if numbers is None else numbers)
     kind = kind_of(profile["engine"]["kind"])
+    if profile["name"] in settings.get("standby_ports", ()):
+        return None
     if not may_have_sides(profile) or kind.remote or (kind.takes_what_it_sees and not first):
         return None
     left = [number for number in pool if number not in (first or pool[:count])]
@@ -359,6 +409,8 @@ def resolve(
         hint = did_you_mean(profile["stack"], settings["stacks"])
         raise ValueError(f'profile {profile["name"]}: there is no stack manifest "{profile["stack"]}"{hint}')
     count, host, port = replica_count(profile, settings["cards"]), settings["backend_host"], settings["backend_port"]
+    standby = settings.get("standby_ports", {}).get(profile["name"])
+    port = standby or port
     _check_ports(profile["name"], port, count, settings["ports"])
     # Neither the choice of cards nor a node's interface changes a token, so the fingerprint is that of the profile as
     # it is written.
@@ -419,6 +471,7 @@ def resolve(
         **({} if watts is None else {"power_cap_w": watts}),
         **({"runtimes": runtimes} if (runtimes := _runtimes(profile, manifest)) else {}),
         **left_for_proof(profile, manifest),
+        **({"standby": True} if standby else {}),
         **({"node": {"rank": node.rank, "count": profile["nodes"]}} if node else {}),
         "model": {
             "hf_repo": profile["model"]["hf_repo"],
@@ -474,6 +527,7 @@ def _slot_file(settings: Mapping[str, Any]) -> dict[str, str]:
         "refused_statuses": list(settings["refused_statuses"]),
         "kinds": {name: asdict(kind.pool) for name, kind in KINDS.items()},
         **({"others": settings["others"]} if settings["others"] else {}),
+        **({"standby": settings["standby"]} if settings["standby"] else {}),
         **({} if settings["card_numbers"] is None else {"cards": list(settings["card_numbers"])}),
         **({"nodes": settings["node"].as_dict()} if settings["node"] else {}),
     }
@@ -486,28 +540,30 @@ def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str
     :raises ValueError: naming the profile or the setting that is wrong.
     """
     checked = check_settings(settings)
-    run_dir, slot = checked["run_dir"], checked["slot"]
-    directories = f"{MARKER}\nd {run_dir} 0755 root root -\nd {run_dir}/{slot} 0755 root root -\n"
-    tmpfiles = f"{checked['tmpfiles_dir']}/b70-slot-{slot}.conf"
-    files = [{"path": tmpfiles, "content": directories, "mode": "0644"}, _slot_file(checked)]
+    config_dir, layout, dirs = checked["config_dir"], Layout(slot=checked["slot"]), checked["template_dirs"]
+    checked["program"] = program_path(checked)
+
+    def file(path: str, template: str, data: Mapping[str, Any]) -> dict[str, str]:
+        return {"path": path, "content": render(template, data, dirs), "mode": "0644"}
+
+    tmpfiles = f"{checked['tmpfiles_dir']}/b70-slot-{layout.slot}.conf"
+    files = [file(tmpfiles, "b70-slot-tmpfiles.conf", checked), _slot_file(checked)]
     units: list[dict[str, str]] = []
-    names: list[str] = []
     here = [name for name in profiles if is_here(profiles[name], checked["node"])]
+    checked["standby_ports"] = _standby_ports({name: profiles[name] for name in here}, checked)
     for name in sorted(here, key=lambda name: unit_name(name, checked["slot"])):
         resolved, environments = resolve(profiles[name], checked)
-        base = f"{checked['config_dir']}/profiles/{name}"
+        base = f"{config_dir}/profiles/{name}"
         engine = profiles[name]["engine"]
-        numa = list(numa_directives(engine["numa"]))
-        network = network_directives(_on_node(profiles[name], checked["node"]), checked)
-        manifest = checked["stacks"][profiles[name]["stack"]]
-        launch = launch_of(manifest)
-        root = launch.places("", checked["cache_dir"], engine["cache_key"])["cache_root"]
-        directives = {
+        launch = launch_of(checked["stacks"][profiles[name]["stack"]])
+        settings = {
             **checked,
             "kill_signal": engine["kill_signal"],
-            "numa": numa,
-            "network": network,
-            "cache_root": root,
+            "directives": [
+                *numa_directives(engine["numa"]),
+                *network_directives(_on_node(profiles[name], checked["node"]), checked),
+            ],
+            "cache_root": launch.places("", checked["cache_dir"], engine["cache_key"])["cache_root"],
         }
         variables: list[dict[str, str]] = []
         several, beside = resolved["engine"].get("replicas"), resolved["engine"].get("beside")
@@ -516,22 +572,22 @@ def render_slot(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[str
             single = {**resolved, **one, "engine": {**resolved["engine"], **one}}
             which = BESIDE if one is beside else one.get("index")
             env_file = f"{base}.env" if which is None else f"{base}@{which}.env"
-            text = unit_text(single, {**directives, "env_file": env_file}, launch)
+            template = "b70-slot-relay.service" if engine.get("remote") else "b70-slot.service"
+            guarded = _guarded_port(profiles[name], checked, single["engine"]["backend_url"])
+            data = unit_data(single, {**settings, "env_file": env_file, "guarded_port": guarded}, launch)
+            unit = file(f"{checked['unit_dir']}/{single['unit']}", template, data)
+            units.append(unit)
             # Lets the host see that a unit was edited by hand.
-            one["unit_sha256"] = hashlib.sha256(text.encode()).hexdigest()
-            header = f"{MARKER[2:]}\nEnvironment of {single['unit']}; not a shell script."
-            variables.append({"path": env_file, "content": launch.environment(environment, header), "mode": "0644"})
-            units.append({"path": f"{checked['unit_dir']}/{single['unit']}", "content": text, "mode": "0644"})
-            names.append(single["unit"])
+            one["unit_sha256"] = hashlib.sha256(unit["content"].encode()).hexdigest()
+            shown = {"unit": single["unit"], "variables": environment, "container": launch.image, "plain": PLAIN}
+            variables.append(file(env_file, "b70-slot.env", shown))
         resolved["unit_sha256"] = of_engines[0]["unit_sha256"]
         files.append({"path": f"{base}.json", "content": json.dumps(resolved, indent=2) + "\n", "mode": "0644"})
         files += variables
     if any(launch_of(checked["stacks"][profile["stack"]]).image for profile in profiles.values()):
-        path = f"{checked['config_dir']}/{ACCOUNT_FILE}"
-        files.append({"path": path, "content": account_file(checked), "mode": "0644"})
+        files.append(file(f"{config_dir}/account.env", "b70-slot-account.env", checked))
     if checked["node"]:
-        text = node_text(program_path(checked), slot, checked["node"], checked)
-        units.append({"path": f"{checked['unit_dir']}/{node_name(slot)}", "content": text, "mode": "0644"})
-    controller = controller_text(program_path(checked), slot)
-    units.append({"path": f"{checked['unit_dir']}/{controller_name(slot)}", "content": controller, "mode": "0644"})
+        node = node_data(checked["node"], checked)
+        units.append(file(f"{checked['unit_dir']}/{layout.node_unit}", "b70-node.service", node))
+    units.append(file(f"{checked['unit_dir']}/{layout.controller_unit}", "b70-controller.service", checked))
     return files + program_files(checked) + units

@@ -26,6 +26,12 @@ Every answer carries who gave it, in the field `system_fingerprint` that OpenAI 
 those that it answered wrongly. With "thinks": true it writes a thought before each answer of a chat, unless
 enable_thinking is false; with --reasoning-parser it gives the thought apart.
 
+With --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1 it has vLLM's sleep API, as
+vllm/entrypoints/serve/dev/sleep/api_router.py of 0.32.0 has it: POST /sleep?level=1|2 and POST /wake_up answer 200 and
+what became of it, GET /is_sleeping answers {"is_sleeping": BOOL}, and /health answers 200 all the time. Without both
+there are no such paths (404). llama.cpp's server has no sleep: all that stays of its model is the file in the kernel's
+page cache.
+
 Each token, and each chunk of a prompt, is a step of a child process that is called as vLLM's core is. Stop it with
 SIGSTOP, and nothing is generated, while /health, /v1/models and /metrics answer as ever. Standard library only."""
 
@@ -97,6 +103,14 @@ FAULTS = {
     "share-port": "shares its port with whoever asks for that too",
     "keep-port": "leaves the port behind with another process for hold_s",
     "keep-device": "leaves the device file behind with another process for hold_s",
+    "never-sleeps": "says that it went to sleep, and keeps all that it has",
+    "hang-sleep": "never answers POST /sleep",
+    "hang-wake": "never answers POST /wake_up",
+    "never-wakes": "says that it woke up, and sleeps on",
+    "die-asleep": "dies half a second after it went to sleep",
+    "wrong-awake": "answers wrongly once it woke up",
+    "garbage-awake": "answers with a run of one token once it woke up",
+    "forgets-asleep": "has lost its weights when it wakes up, and answers with nothing",
     "flood": "writes flood_per_s lines into its log while it loads",
 }
 DEFAULTS = {"load_s": 0.3, "stop_s": 2.0, "hold_s": 2.0, "flood_per_s": 10000.0, "token_s": 0.01, "most_tokens": 1e9}
@@ -174,6 +188,8 @@ class Engine:
         self.segment = Path(f"/dev/shm/sim-{self.name}-{os.getpid()}")
         self.thinks = bool(told.get("thinks"))
         self.parser = str(given.reasoning_parser)
+        self.has_sleep = bool(given.enable_sleep_mode) and os.environ.get("VLLM_SERVER_DEV_MODE") == "1"
+        self.asleep = self.woke = False
         self._lock = threading.Lock()
         self._busy = 0
         self.waiting = 0  # generations that it has begun
@@ -206,6 +222,21 @@ class Engine:
 
     def has(self, fault: str) -> bool:
         return fault in self.at_start or fault in (self._told().get("live") or ())
+
+    def sleep(self) -> None:
+        """As POST /sleep does it."""
+        if self.has("hang-sleep"):
+            time.sleep(86400)
+        self.asleep = not self.has("never-sleeps")
+        log(f"{STAMP} [sim.py:1] It {'sleeps' if self.asleep else 'keeps what it has'}")
+        if self.has("die-asleep"):
+            threading.Timer(0.5, die, ("Segmentation fault in a worker", 139)).start()
+
+    def wake(self) -> None:
+        """As POST /wake_up does it."""
+        if self.has("hang-wake"):
+            time.sleep(86400)
+        self.asleep, self.woke = self.asleep and self.has("never-wakes"), True
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
@@ -292,7 +323,13 @@ class Engine:
         return any(strikes and self.has(fault) for fault, strikes in shapes.items())
 
     def _told_text(self, right: str, number: int) -> str:
-        if self.has("wrong-answer") or (self.has("wrong-one-in-four") and number % 4 == 0):
+        if self.woke and any(map(self.has, ("garbage-awake", "forgets-asleep"))):
+            return "!" * 64 if self.has("garbage-awake") else ""
+        if (
+            self.has("wrong-answer")
+            or (self.woke and self.has("wrong-awake"))
+            or (self.has("wrong-one-in-four") and number % 4 == 0)
+        ):
             return "slh cobalt"
         if self.has("other-words") and right.startswith("I am"):
             return f"{right} Indeed."
@@ -335,6 +372,8 @@ class Handler(BaseHTTPRequestHandler):
             model |= {"root": engine.name, "parent": None, "max_model_len": engine.served_length}
             model["meta"] = {"n_ctx": engine.served_length}
             self._send(200, {"object": "list", "data": [model]})
+        elif self.path == "/is_sleeping" and engine.has_sleep:
+            self._send(200, {"is_sleeping": engine.asleep})
         elif self.path == "/metrics":
             self._send_text(engine.metrics())
         else:
@@ -343,6 +382,14 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.engine.begin()
         raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        path = self.path.partition("?")[0]
+        if self.engine.has_sleep and path in ("/sleep", "/wake_up"):
+            (self.engine.sleep if path == "/sleep" else self.engine.wake)()
+            about = {"level": 1} if path == "/sleep" else {"tags": None}
+            # vLLM says "sleeping" to each POST /sleep that was carried out.
+            state = "sleeping" if path == "/sleep" or self.engine.asleep else "awake"
+            self._send(200, {"status": state, **about})
+            return
         chat = self.path == "/v1/chat/completions"
         if not chat and self.path not in ("/v1/completions", "/tokenize"):
             self._send(404, {"detail": "Not Found"})
@@ -374,6 +421,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def _generate(self, body: dict[str, Any], prompt: str, limit: int, *, chat: bool) -> None:
         engine = self.engine
+        if engine.asleep:
+            words = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+            self._send(500, error_body(words, "InternalServerError", 500))
+            return
         if engine.has("die"):
             die()
         if engine.has("end"):
@@ -646,6 +697,7 @@ def main(arguments: list[str]) -> None:
     server.add_argument("--served-model-name", default="sim")
     server.add_argument("--max-model-len", type=int, default=512)
     server.add_argument("--reasoning-parser", default="")
+    server.add_argument("--enable-sleep-mode", action="store_true")
     for form in (server, words.add_parser("keeper")):
         form.add_argument("--sim-dir", default="/run/b70-sim")
     if Path(sys.argv[0]).name == "llama-server":

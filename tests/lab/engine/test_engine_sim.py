@@ -514,3 +514,72 @@ def test_a_long_prefill_takes_of_the_cache_chunk_by_chunk(tmp_path: Path) -> Non
         assert sampled(0.0, KINDS["vllm"].metrics, text, None).marks["vllm:kv_cache_usage_perc"] > 0.002
     finally:
         sim.close()
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sim]:
+    monkeypatch.setenv("VLLM_SERVER_DEV_MODE", "1")
+    with started(tmp_path, arguments=["--enable-sleep-mode"]) as sim:
+        yield sim.wait()
+
+
+SLEEP, WAKE = ("POST", "/sleep?level=1"), ("POST", "/wake_up")
+
+
+def asleep(sim: Sim) -> bool:
+    status, text = sim.ask("GET", "/is_sleeping")
+    assert status == 200
+    return bool(json.loads(text)["is_sleeping"])
+
+
+def test_it_sleeps_and_wakes_as_vllm_does(sleeper: Sim) -> None:
+    kind = KINDS["vllm"].sleep
+    assert kind is not None
+    assert (kind.fall, kind.rise, kind.asks) == (SLEEP[1], WAKE[1], ("/is_sleeping", "is_sleeping"))
+    right = sleeper.chat()["choices"]
+    assert not asleep(sleeper)
+    assert json.loads(sleeper.ask(*SLEEP)[1]) == {"status": "sleeping", "level": 1}
+    assert asleep(sleeper)
+    assert sleeper.ask("GET", "/health")[0] == 200
+    assert sleeper.ask("POST", "/v1/chat/completions", WHO)[0] == 500
+    assert json.loads(sleeper.ask(*WAKE)[1]) == {"status": "awake", "tags": None}
+    assert not asleep(sleeper)
+    assert sleeper.chat()["choices"] == right
+
+
+def test_only_an_engine_in_dev_mode_has_a_sleep(tmp_path: Path) -> None:
+    with started(tmp_path, arguments=["--enable-sleep-mode"]) as sim:
+        sim.wait()
+        assert {sim.ask(*SLEEP)[0], sim.ask(*WAKE)[0], sim.ask("GET", "/is_sleeping")[0]} == {404}
+
+
+@pytest.mark.parametrize(
+    ("fault", "sleeps", "wakes", "says"),
+    [
+        ("never-sleeps", False, True, None),
+        ("never-wakes", True, False, None),
+        ("wrong-awake", True, True, "slh cobalt"),
+        ("garbage-awake", True, True, "!" * 64),
+        ("forgets-asleep", True, True, ""),
+    ],
+)
+def test_its_faults_come_with_the_sleep(sleeper: Sim, fault: str, sleeps: bool, wakes: bool, says: str | None) -> None:
+    sleeper.tell(live=[fault])
+    right = sleeper.chat()["choices"][0]["message"]["content"]
+    assert right.startswith("I am")
+    sleeper.ask(*SLEEP)
+    assert asleep(sleeper) is sleeps
+    sleeper.ask(*WAKE)
+    assert asleep(sleeper) is not wakes
+    if says is not None:
+        assert sleeper.chat()["choices"][0]["message"]["content"] == says
+
+
+def test_it_hangs_and_dies_asleep(sleeper: Sim) -> None:
+    for fault, path in (("hang-sleep", SLEEP[1]), ("hang-wake", WAKE[1])):
+        sleeper.tell(live=[fault])
+        reply = HttpClient().post(f"http://127.0.0.1:{sleeper.port}{path}", {}, 0.2)
+        assert reply.error == "timeout"
+    sleeper.tell(live=["die-asleep"])
+    sleeper.ask(*SLEEP)
+    assert sleeper.process.wait(LIMIT_S) == 139

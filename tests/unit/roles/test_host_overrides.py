@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-FILES = Path(__file__).resolve().parents[3] / "roles/host/files"
+TEMPLATES = Path(__file__).resolve().parents[3] / "templates"
 # As systemd ships it in tmp.conf and private-tmp; an age of 0 stands for one that has passed.
 SHIPPED = """\
 d /tmp 1777 - - 0
@@ -35,7 +35,7 @@ def service(folder: Path, unit: str) -> Path:
 @pytest.mark.parametrize("folder", ["tmp", "var/tmp"])
 def test_the_temporary_files_of_our_services_are_not_cleaned_by_their_age(folder: str, tmp_path: Path) -> None:
     ours, other = (service(tmp_path / folder, unit) for unit in ("b70-slot-main-a.service", "other.service"))
-    rules = SHIPPED + (FILES / "tmpfiles-b70.conf").read_text()
+    rules = SHIPPED + (TEMPLATES / "tmpfiles-b70.conf.j2").read_text()
     lines = [line.replace(" /", f" {tmp_path}/", 1) for line in rules.splitlines() if not line.startswith("#")]
     (tmp_path / "rules.conf").write_text("\n".join(lines) + "\n")
     subprocess.run(["systemd-tmpfiles", "--clean", str(tmp_path / "rules.conf")], check=True, timeout=60)

@@ -33,8 +33,10 @@ def test_directories_with_the_texts_of_profiles_are_closed() -> None:
     ],
 )
 def test_the_frontdoor_may_read_profiles_only_where_it_lists_them(keys: dict[str, object], line: str | None) -> None:
-    template = jinja2.Template((ROLES / "frontdoor/templates/hardening.j2").read_text())
-    text = template.render(
+    surroundings = jinja2.Environment(autoescape=False)
+    surroundings.filters |= dict.fromkeys(("bool", "dirname", "basename", "difference"), lambda value, *_others: value)
+    template = (ROLES.parent / "templates/b70-openai-frontdoor.service.j2").read_text()
+    text = surroundings.from_string(template).render(
         **{"frontdoor_api_keys": {}, "frontdoor_admin_keys": {}, **keys},
         frontdoor_group="b70-frontdoor",
         frontdoor_slot_group="b70",

@@ -30,9 +30,10 @@ from ..kinds.kernel import CardFault, card_faults
 from ..kinds.table import kind_of
 from ..look import strangers
 from ..look.frontdoor import FrontdoorLink, read_state
+from ..look.journal import read_memory
 from ..look.node_link import ask
-from ..look.observe import health_of, load_profile, read_memory, slot_units
-from ..model import liveness, quarantine, replicas
+from ..look.observe import health_of, load_profile, slot_units
+from ..model import liveness, quarantine, replicas, standby
 from ..model.journal import CONTROLLER, WATCHDOG, Memory, encode
 from ..model.liveness import Climb, Judgement, Liveness, Policy, Rung, Sample, Verdict
 from ..model.liveness_file import ACTIONS, SCHEMA, Action, Card, Next, Row, Told, Verification, read_liveness
@@ -128,6 +129,7 @@ class Controller:
     _chosen: str = ""  # what is to be served, and why
     _by_hand: bool = False  # somebody started or stopped an engine by hand
     _held: quarantine.Quarantine | None = None
+    _asleep: tuple[standby.Sleeper, ...] = ()
     _left: tuple[tuple[str, str], ...] = ()  # the engines that are left alone now, with their processes
 
     def __post_init__(self) -> None:
@@ -152,6 +154,7 @@ class Controller:
             self._read_kernel_log(self.profile)
         self._heed_node()
         units = slot_units(self.fx, self.layout)[0]
+        self._asleep = standby.asleep(self.fx.files, self.layout, units)
         busy = "this controller" if self.working else api.at_work(self.fx, self.layout) or ""
         if not busy:
             self._check_ports()
@@ -688,7 +691,8 @@ class Controller:
         at, left = self._due(), (self.step.at or 0.0) - self.fx.clock.monotonic()
         if at is not None:
             why += f"; the next try is at {at}"
-        known = {} if state is None else {**state.fields, "switch": None}
+        wanted = read_memory(self.fx, self.layout).wanted if state is None else None
+        known = {"idle": wanted and wanted.idle_part} if state is None else {**state.fields, "switch": None}
         phase = "failed" if self.step.why else "stopped" if state is None or self._by_hand else state.phase
         if not why or (state is not None and (state.reason, state.phase) == (why, phase)):
             return
@@ -732,6 +736,7 @@ class Controller:
             counts={what: self.counts[what] for what in ACTIONS},
             cards=self._card_rows(),
             next=Next(self._chosen, str(self.step.do), self.step.why, self._due(), self.book),
+            standby=self._asleep,
         )
         try:
             self.fx.files.write(self.layout.liveness_file, document(told, SCHEMA))
@@ -757,7 +762,8 @@ def run(controller: Controller, told: Callable[[], bool], wait: Callable[[float]
 
 def _stirring(units: Sequence[UnitState]) -> tuple[UnitState, ...]:
     """Return the units that systemd is about to start again, or that are about to end: they are awaited."""
-    return tuple(unit for unit in units if unit.sub == "auto-restart" or unit.active == "deactivating")
+    awake = [unit for unit in units if not unit.asleep]
+    return tuple(unit for unit in awake if unit.sub == "auto-restart" or unit.active == "deactivating")
 
 
 def _reason(one: Watched) -> str:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import PurePosixPath
 
 from ..decide.unit_checks import came_up
@@ -19,8 +20,9 @@ from ..do.phases import ALIVE_LIMIT_S
 from ..face import api
 from ..look import guards, strangers
 from ..look.frontdoor import FrontdoorLink, read_state
+from ..look.journal import read_memory
 from ..look.node_link import ask, heard, mapping, read_part, weights_of
-from ..look.observe import installed_profiles, load_profile, load_wanted, read_memory
+from ..look.observe import installed_profiles, load_profile, load_wanted, slot_units
 from ..model import nodes, quarantine
 from ..model.nodes import ENDED, REFUSED, RUNS, Group, Node, Offer, Part, Report, Wish
 from ..model.profile import Profile
@@ -324,8 +326,8 @@ class NodeService:
 
     def _clear(self, profile: Profile) -> None:
         """Stop the slot's own engine, as `b70ctl stop` does, and remember its profile."""
-        units = self._fx.units.survey(self._layout.unit_prefix, ())
-        own = [unit.name for unit in units if (unit.running or unit.enabled) and unit.name != profile.unit]
+        units = sorted(slot_units(self._fx, self._layout)[0], key=attrgetter("asleep"))
+        own = [unit.name for unit in units if (unit.at_work or unit.enabled) and unit.name != profile.unit]
         if not own:
             return
         before = self._layout.profile_of(own[0])

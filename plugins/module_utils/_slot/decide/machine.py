@@ -110,6 +110,8 @@ class Seen:
     quarantine: Quarantine | None = None
     neighbours: tuple[Neighbour, ...] = ()  # other slots that use cards of the target
     crowded: str = ""  # why the target's engine can't start beside what runs
+    wakes: bool = False  # the target's engine sleeps, and can be woken
+    drowsy: tuple[str, ...] = ()  # running units whose engine may be put to sleep for the target
     apart: tuple[str, ...] = ()  # running units that are not in the way of the target's engine
 
     @property
@@ -132,7 +134,8 @@ class Plan:
     partial: the run is about some of several engines, and leaves the others as they are. scope: the places of its
     engines among the target's; all places unless it is partial. batches: places of the engines that are replaced
     together, one batch after the other; empty if all are replaced at once. clears: other slots that are stopped first,
-    because they use cards of the target.
+    because they use cards of the target. wakes: the target's engine is woken. sleeps: those of `stop` that may be put
+    to sleep instead.
     """
 
     kind: Kind
@@ -146,10 +149,12 @@ class Plan:
     batches: tuple[tuple[int, ...], ...] = ()
     clears: tuple[Neighbour, ...] = ()
     beside: bool = False  # the target starts while the old engine serves
+    wakes: bool = False
+    sleeps: tuple[str, ...] = ()
 
     @property
     def way(self) -> Way:
-        return Way.BESIDE if self.beside else Way.ROLLING if self.batches else Way.PLAIN
+        return Way.BESIDE if self.beside else Way.ROLLING if self.batches else Way.STANDBY if self.wakes else Way.PLAIN
 
     @property
     def spares(self) -> bool:
@@ -194,10 +199,12 @@ def _kind(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
     """Return (what is to be done, for which of the target's engines)."""
     running = [unit for unit in (*seen.units, *seen.legacy) if unit.running]
     if not request.active:
+        running += [unit for unit in seen.units if unit.asleep]
         enabled = any(unit.enabled for unit in (*seen.units, *seen.legacy))
         shown = seen.state is not None and (seen.state.phase != "stopped" or seen.state.open)
         wanted = seen.memory.wanted
-        recorded = (wanted is not None and wanted.profile is not None) or seen.memory.interrupted is not None
+        said = wanted is not None and (wanted.profile is not None or bool(wanted.idle and request.mode is Mode.SWITCH))
+        recorded = said or seen.memory.interrupted is not None
         return (Kind.STOP if running or enabled or shown or recorded else Kind.NOTHING), ()
     looks = seen.looks
     everything = tuple(range(len(looks)))
@@ -304,8 +311,8 @@ def _forward(
 ) -> tuple[Phase, ...]:
     """Return the phases of the way forward.
 
-    served: whether clients have an engine until it is stopped. clears: whether other slots make room. others: whether
-    engines run that are not the target's.
+    served: whether clients have an engine until it is stopped, and the target's weights are to be read. clears: whether
+    other slots make room. others: whether engines run that are not the target's.
     """
     verifying = _verifying(target, gate)
     head = (Phase.GUARD, Phase.JOURNAL)
@@ -452,8 +459,17 @@ def plan(request: Request, seen: Seen) -> Plan:
         _check_room(seen)
     served = _serves(request, seen)
     others = any(unit.running and unit.name not in seen.target_units for unit in known)
+    # Clients never reach one that was woken and did not pass its canary.
+    standby = kind is Kind.SWITCH and not (partial or beside or batches or request.restart)
+    wakes = standby and seen.wakes and request.gate is Gate.VERIFIED
     phases = _forward(
-        kind, request.gate, seen.target, served=served, partial=partial, clears=bool(clears), others=others
+        kind,
+        request.gate,
+        seen.target,
+        served=served and not wakes,
+        partial=partial,
+        clears=bool(clears),
+        others=others,
     )
     if batches:
         head = phases[: phases.index(Phase.CLOSE)]
@@ -466,13 +482,20 @@ def plan(request: Request, seen: Seen) -> Plan:
     stop = tuple(unit.name for unit in known if unit.running and unit.name not in keep) if Phase.STOP in phases else ()
     if (partial or batches) and Phase.STOP in phases:
         stop = tuple(unit.name for unit in known if unit.running and unit.name in scoped)
+    elif Phase.STOP in phases and not spares:
+        # Of other sleepers, memory decides whether they end.
+        ends = () if wakes else seen.target_units
+        every = seen.target is None or not seen.target.standby
+        stop += tuple(unit.name for unit in seen.units if unit.at_work and unit.asleep and (every or unit.name in ends))
     if kind is Kind.NOTHING:
         disable: tuple[str, ...] = ()
     else:
         disable = tuple(unit.name for unit in known if unit.enabled and unit.name not in keep)
     steps = _numbered(phases, Direction.FORWARD, batches)
-    actions = _actions(request, seen, steps, scoped, stop, disable, batches, spares=spares)
-    return Plan(kind, phases, scope, partial, stop, disable, previous, actions, batches, clears, beside)
+    sleeps = tuple(name for name in stop if standby and name in seen.drowsy and name not in seen.target_units)
+    stop = tuple(sorted(stop, key=lambda name: name in sleeps))
+    actions = _actions(request, seen, steps, scoped, stop, disable, batches, spares=spares, wakes=wakes, sleeps=sleeps)
+    return Plan(kind, phases, scope, partial, stop, disable, previous, actions, batches, clears, beside, wakes, sleeps)
 
 
 def _check_room(seen: Seen) -> None:
@@ -508,6 +531,8 @@ def _actions(
     batches: tuple[tuple[int, ...], ...],
     *,
     spares: bool,
+    wakes: bool,
+    sleeps: tuple[str, ...],
 ) -> tuple[str, ...]:
     """Return what the steps will change, in the words in which the driver reports each change."""
     actions: list[str] = []
@@ -523,11 +548,13 @@ def _actions(
         elif phase is Phase.DRAIN and not spares:
             actions += [f"disable {name}" for name in disable]
         elif phase is Phase.STOP:
-            actions += [f"stop {name}" for name in stop if not places or name in ours]
+            actions += [
+                sleep_action(name) if name in sleeps else f"stop {name}" for name in stop if not places or name in ours
+            ]
         elif phase is Phase.START:
             if seen.rendering is not None and seen.rendering != seen.live and not step.batch:
                 actions.append(place_action(seen.rendering, seen.back))
-            actions += [f"start {unit}" for unit in ours]
+            actions += [wake_action(unit) if wakes else f"start {unit}" for unit in ours]
         elif phase is Phase.CANARY and request.record_baseline and seen.target is not None:
             cases = tuple(case.name for case in seen.target.canary.cases if case.compare == "baseline")
             actions += [record_action(seen.target.name, cases)] if cases else []
@@ -544,6 +571,14 @@ def _actions(
 
 def clear_action(neighbour: Neighbour) -> str:
     return f"stop slot {neighbour.slot}: {neighbour.profile} uses {', '.join(neighbour.cards)}"
+
+
+def sleep_action(unit: str) -> str:
+    return f"put {unit} to sleep"
+
+
+def wake_action(unit: str) -> str:
+    return f"wake {unit}"
 
 
 def close_action(places: Sequence[int] = ()) -> str:
@@ -576,7 +611,8 @@ class Step:
     """A phase to run in a direction.
 
     batch: the index of the plan's batch that it is about; None: all engines. undoes: it is about the target's engine,
-    which no client knows yet. gives_up: it is about a batch that failed both ways.
+    which no client knows yet. gives_up: it is about a batch that failed both ways. cold: the engine of this direction,
+    which was woken and failed, is loaded in place of that.
     """
 
     phase: Phase
@@ -584,6 +620,7 @@ class Step:
     batch: int | None = None
     undoes: bool = False
     gives_up: bool = False
+    cold: bool = False
 
 
 def _numbered(
@@ -661,6 +698,8 @@ def _end(state: State, last: Phase) -> End:
 
 def _failed(state: State, phase: Phase, failure: Failure) -> State:
     # A run that was told to end as it opened has let clients in, so the next direction drains them.
+    if failure.woken:
+        return _cold(state)
     opened = state.opened or (phase is Phase.OPEN and failure.told)
     state = replace(state, failures=(*state.failures, failure), opened=opened)
     if state.direction is Direction.HALT:
@@ -695,6 +734,15 @@ def _failed(state: State, phase: Phase, failure: Failure) -> State:
     drain = (Phase.DRAIN,) if state.opened else ()
     back = (Phase.CLOSE, *drain, *STOPPING, Phase.START, *_verifying(state.plan.previous), *FINISHING)
     return replace(state, direction=Direction.BACK, todo=_numbered(back, Direction.BACK, ()))
+
+
+def _cold(state: State) -> State:
+    """Return the state that loads the engine which was woken in vain. Only if that fails too, the direction has."""
+    back = state.direction is Direction.BACK or state.plan is None
+    previous = None if state.plan is None else state.plan.previous
+    whole = (Phase.START, *_verifying(previous), *FINISHING) if back or state.plan is None else state.plan.forward
+    phases = (*STOPPING, *whole[whole.index(Phase.START) :])
+    return replace(state, todo=tuple(Step(phase, state.direction, cold=True) for phase in phases))
 
 
 def _failed_on_the_way_back(state: State, phase: Phase, failure: Failure) -> State:

@@ -19,8 +19,9 @@ from ..kinds.symptoms import Match, diagnose
 from ..kinds.table import DEFAULT, kind_of
 from ..look import strangers
 from ..look.frontdoor import FrontdoorLink, read_state
+from ..look.journal import read_memory
 from ..look.node_link import lost_part
-from ..look.observe import load_profile, near_end, neighbours, observe, other_slots, read_memory, slot_units
+from ..look.observe import load_profile, near_end, neighbours, observe, other_slots, slot_units
 from ..model import quarantine
 from ..model.journal import INTERRUPTED, Attempt, Memory, encode
 from ..model.nodes import for_clients
@@ -124,6 +125,8 @@ class Driver:
         with self._locks, self._cards:
             while (step := machine.command(state)) is not None:
                 result = self._phase(step)
+                if isinstance(result, Failure) and result.woken:
+                    run.warn(f"{run.profile.name} was woken in vain, and is loaded instead: {result.describe()}")
                 state = machine.advance(state, result)
                 run.evidence.failures, run.gave_up = state.failures, state.gave_up
                 if isinstance(result, Failure) and step.phase not in UNTOUCHED:
@@ -219,6 +222,8 @@ class Driver:
     def _phase(self, step: Step) -> Plan | Failure | None:
         run, clock = self._run, self._fx.clock
         run.about(step)
+        if step.cold and step.phase is Phase.STOP:
+            run.clients.wait = settle.wait_of(run)
         begun = clock.monotonic()
         self._announce(step)
         result: Plan | Failure | None = None
@@ -350,7 +355,7 @@ class Driver:
         run, seen = self._run, self._run.seen
         if not run.plan.forward:
             return ()
-        ours = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running]
+        ours = [unit.name for unit in (*seen.units, *seen.legacy) if unit.at_work]
         back = (run.plan.previous, seen.target if run.going_back else None)
         return tuple(holder for profile in back if profile for holder in strangers.on_cards(self._fx, profile, ours))
 
@@ -492,6 +497,7 @@ class Driver:
             told=told,
             host=isinstance(fault, HostFault),
             exposed=isinstance(fault, ExposedFault),
+            woken=self._run.woken and step.phase in STARTING and not told and not isinstance(fault, ExposedFault),
             replica=engine.profile.replica if engine is not None and step.phase in STARTING and not told else None,
         )
         try:
@@ -527,6 +533,8 @@ class Driver:
             name, unit = engine.profile.name, UnitState(engine.profile.unit, invocation_id=engine.invocation_id)
             cause = quarantine.Cause(self._run.request.switch_id, name, match.symptom.id, match.line, unit, failure)
             self._quarantine(cause)
+            if step.direction is Direction.FORWARD:
+                return replace(failure, woken=False)  # no other profile is loaded on that card
         return failure
 
     def _lost_part(self, step: Step) -> str:
@@ -590,7 +598,7 @@ class Driver:
             request=run.request,
             chosen=run.known.chosen,
             seen=run.seen,
-            plan=run.plan,
+            plan=run.plan if run.way is run.plan.way else replace(run.plan, wakes=False),
             profile=profile,
             profile_name=name,
             previous=run.served_before,

@@ -20,6 +20,7 @@ from ..model import quarantine
 from ..model.load_times import compared, load_limit_s
 from ..model.rendering import committed, put_in_place
 from ..words.types import CardMemory, Direction, Holder, SlotFault, UnitState
+from . import standby
 from .progress import engine_hint
 from .run import EngineRun, Load, Run
 
@@ -45,11 +46,27 @@ _HOPELESS = ("device_lost",)  # other symptoms end the process, or the engine su
 def stop(run: Run) -> None:
     """Stop every unit of the slot and every legacy unit, and wait until systemd reports that they are down.
 
+    An engine that may sleep is put to sleep in place of that, and sleepers that are in its way end before. It is
+    stopped where generations are left: they could go on with its wake.
+
     Three runs stop fewer units, and leave what boots as it is. A partial run stops only its own engines. A run whose
     target's engine serves already stops only the other units. A run whose target's engine was never served stops only
     that engine.
     """
     running = [unit for unit in _to_stop(run) if unit.running]
+    falls = [unit for unit in running if run.direction is Direction.FORWARD and unit.name in run.plan.sleeps]
+    if run.cut_off:
+        falls = []
+    apart = run.partial or run.undoing or run.spares or run.cold
+    ends, sleeps = ((), False) if apart else standby.ending(run, falls)
+    _end(run, [*(unit for unit in running if not (sleeps and unit in falls)), *ends])
+    standby.forget(run, [unit.name for unit in ends])
+    _end(run, [unit for unit in falls if sleeps and not standby.put_to_sleep(run, unit)])
+
+
+def _end(run: Run, units: Sequence[UnitState]) -> None:
+    """Stop these units, and wait until systemd reports that they are down."""
+    running = [unit for unit in units if unit.at_work]
     for unit in running:
         run.fx.units.stop(unit.name)
         run.did(f"stop {unit.name}")
@@ -80,7 +97,7 @@ def stop(run: Run) -> None:
 def _to_stop(run: Run) -> tuple[UnitState, ...]:
     if run.undoing:
         return run.fx.units.show(run.seen.target_units)
-    if run.partial:
+    if run.partial or run.cold:
         return run.fx.units.show([single.unit for single in run.singles])
     if run.sets_boot and not run.spares:
         return disable_all(run)
@@ -113,15 +130,16 @@ def release(run: Run) -> None:
     stay = {*run.profile.units} - {single.unit for single in run.singles} if run.partial else set()
     if run.beside_old:
         stay = {unit.name for unit in run.seen.units if unit.running}
+    asleep = {unit.name for unit in standby.sleepers(run)}
     processes = run.fx.processes
     before = {(holder.pid, holder.command) for holder in run.known.beside} if run.going_back else set()
     beside: list[Holder] = []
     found: tuple[Holder, ...] = ()
     for _waited in run.poll(RELEASE_LIMIT_S, _FAST_S):
-        on_cards = [holder for holder in processes.device_holders(nodes) if holder.unit not in stay]
+        on_cards = [holder for holder in processes.device_holders(nodes) if holder.unit not in stay | asleep]
         beside = [holder for holder in on_cards if (holder.pid, holder.command) in before]
         found = (
-            *(holder for port in ports for holder in processes.port_holders(port)),
+            *(holder for port in ports for holder in processes.port_holders(port) if holder.unit not in asleep),
             *(holder for holder in on_cards if holder not in beside),
         )
         if not found:
@@ -139,7 +157,12 @@ def release(run: Run) -> None:
         run.warn(f"{run.profile.name} is started beside who holds a card of it: {strangers.named(beside)}")
     if run.request.rebind and run.direction is Direction.FORWARD:
         _rebind(run, nodes)
-    _await_memory(run, nodes)
+    if not _await_memory(run, nodes) and (taking := standby.sleepers(run)):
+        # One that holds a card's memory is awake, whatever it says. Which one does is not known.
+        run.warn(f"{', '.join(unit.name for unit in taking)} may hold memory of a card, and end")
+        _end(run, taking)
+        standby.forget(run, [unit.name for unit in taking])
+        _await_memory(run, nodes)
 
 
 def _rebind(run: Run, nodes: Sequence[str]) -> None:
@@ -172,22 +195,25 @@ def _rebind(run: Run, nodes: Sequence[str]) -> None:
     )
 
 
-def _await_memory(run: Run, nodes: Sequence[str]) -> None:
+def _await_memory(run: Run, nodes: Sequence[str]) -> bool:
     """Wait until the memory of the cards is free, if that can be read: the kernel frees it after the last holder.
+    Return whether it is, as far as that is known. Each sleeper keeps a little of it.
 
     Memory that stays in use without a holder is only a warning: the engine reports whether it has enough.
     """
     busy: list[CardMemory] = []
+    share = _IDLE_SHARE * (1 + len(standby.sleepers(run)))
     for _waited in run.poll(MEMORY_LIMIT_S, _FAST_S):
         cards = run.fx.processes.card_memory(nodes)
-        busy = [card for card in cards if card.used is not None and card.used > _IDLE_SHARE * card.total]
+        busy = [card for card in cards if card.used is not None and card.used > share * card.total]
         if not busy:
             untold = [card.describe() for card in cards if card.used is None]
             if untold:
                 run.warn(f"whether the memory of the cards is free is not known ({'; '.join(untold)})")
-            return
+            return True
     said = "; ".join(card.describe() for card in busy)
     run.warn(f"no process of the slot holds a card, but after {MEMORY_LIMIT_S:g} s memory is still taken ({said})")
+    return False
 
 
 def _needs(run: Run) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -208,13 +234,22 @@ def _needs(run: Run) -> tuple[tuple[int, ...], tuple[str, ...]]:
 def start(run: Run) -> None:
     """Put the engines' files in place, and queue the start of their units.
 
-    With several engines, each unit but the first waits before it starts its process, so that not all load at once.
+    One that sleeps is woken. With several engines, each unit but the first waits before it starts its process, so that
+    not all load at once.
     """
     run.canary_passed = False
     _put_in_place(run)
     key, begun = run.load_key(run.profile), run.fx.clock.monotonic()
     run.engine, run.engines = None, []
     for single in run.singles:
+        if run.wakes:
+            run.engine = EngineRun(single, restarts=run.unit(single.unit).restarts, begun=begun, key=key)
+            standby.wake(run, single)
+            run.engines.append(run.engine)
+            continue
+        run.woken = False
+        if single.standby:
+            standby.forget(run, [single.unit])
         run.fx.units.start(single.unit)
         run.did(f"start {single.unit}")
         run.engines.append(EngineRun(single, begun=begun + single.engine.start_after_s, key=key))
@@ -440,3 +475,5 @@ def identity(run: Run) -> None:
                 got=f"process {unit.main_pid} without one",
             )
         check_process(engine.profile, processes.cmdline(pid), processes.environ(pid))
+        if engine.profile.standby and standby.says_asleep(run, engine.profile)[0]:
+            raise SlotFault(f"{unit.name} sleeps, and nothing tells since when", expected="awake", got="asleep")

@@ -35,6 +35,7 @@ from ..words.types import (
     Request,
     SlotFault,
     UnitState,
+    Way,
 )
 from .progress import Progress
 
@@ -131,6 +132,10 @@ class Run:
     batch: int | None = None  # the index of the plan's batch that is replaced now
     undoing: bool = False  # whether the target's engine is stopped before any client knows it
     gave_up: bool = False  # a batch failed both ways, and is closed and stopped
+    cold: bool = False  # the engine of this direction was woken in vain, and is loaded
+    cut_off: bool = False  # generations are left that only the end of their engine ends
+    slept: set[str] = field(default_factory=set)  # units whose engine this run put to sleep
+    woken: bool = False  # the engine of this direction was asleep before
     engines: list[EngineRun] = field(default_factory=list)  # one for each engine of the scope
     engine: EngineRun | None = None  # the one that is checked now, or was checked last
     wrong: tuple[EngineRun, ...] = ()  # those that failed a canary while they served
@@ -202,9 +207,23 @@ class Run:
 
     def about(self, step: Step) -> None:
         """Point the run at the engines of this step."""
-        self.direction, self.batch, self.undoing = step.direction, step.batch, step.undoes
+        if step.direction is not self.direction:
+            self.woken = False
+        self.direction, self.batch, self.undoing, self.cold = step.direction, step.batch, step.undoes, step.cold
         if self.plan.batches:
             self.scope = None if step.batch is None else self.plan.batches[step.batch]
+
+    @property
+    def wakes(self) -> bool:
+        """Return whether this direction's engine sleeps, and is to be woken."""
+        if self.cold or self.direction is Direction.HALT:
+            return False
+        return self.plan.wakes if self.direction is Direction.FORWARD else self.profile.unit in self.slept
+
+    @property
+    def way(self) -> Way:
+        """The way that was taken: an engine that was woken in vain was loaded."""
+        return Way.PLAIN if self.cold and self.plan.wakes else self.plan.way
 
     @property
     def picking(self) -> bool:
@@ -265,7 +284,8 @@ class Run:
         """Return the name under which the next start of the profile is remembered."""
         cache = kind_of(profile.engine.kind).cache_folder(profile.engine.env)
         cached = cache is None or not self._cold(profile, PurePosixPath(cache))
-        return key_of(profile.name, profile.stack.id, self._driver() if profile.cards > 0 else "", cached=cached)
+        driver = self._driver() if profile.cards > 0 else ""
+        return key_of(profile.name, profile.stack.id, driver, cached=cached, asleep=self.wakes)
 
     def _cold(self, profile: Profile, cache: PurePosixPath) -> str:
         """Return in a word why the next start finds nothing compiled in this cache; empty if it finds something."""

@@ -13,14 +13,24 @@ from ..decide.machine import Kind, close_action, commit_action, open_action
 from ..kinds.table import kind_of
 from ..look import alike, guards
 from ..look.frontdoor import FrontdoorLink
+from ..look.journal import read_memory
 from ..look.observe import slot_units
 from ..model import quarantine, replicas
-from ..model.journal import INTERRUPTED, JOURNALS_KEPT, begins_with_memory, encode, encode_memory, failure_data
+from ..model.journal import (
+    IDLE,
+    INTERRUPTED,
+    JOURNALS_KEPT,
+    Wanted,
+    begins_with_memory,
+    encode,
+    encode_memory,
+    failure_data,
+)
 from ..model.rendering import committed, put_in_place
 from ..model.state_file import SlotState, current_env, profile_part, stamp
 from ..words.decode import plain
 from ..words.effects import Effects
-from ..words.types import Direction, End, Fault, Layout, Mode, Phase, SlotFault
+from ..words.types import Direction, End, Fault, Layout, Mode, OnFailure, Phase, SlotFault
 from .phases import current_engine, disable_all
 from .run import EngineRun, Run, Wait, switch_part
 
@@ -37,7 +47,7 @@ def guard_checks(run: Run) -> list[str]:
         warnings.append(f"there is no way back: it is {run.profile.name} itself that is started anew")
     elif run.plan.previous is not None and (lacks := guards.lacking(run.fx, run.plan.previous, run.request.planned)):
         warnings.append(f"there is no way back: {lacks}")
-    if Phase.START in run.plan.forward and (words := run.compiles_first(run.profile)):
+    if Phase.START in run.plan.forward and not run.plan.wakes and (words := run.compiles_first(run.profile)):
         warnings.append(words)
     return warnings
 
@@ -124,7 +134,7 @@ def record_end(run: Run, outcome: End, profile: str | None, fingerprint: str | N
         at=stamp(run.fx.clock.now()),
         outcome=str(outcome),
         kind=str(run.plan.kind),
-        way=str(run.plan.way),
+        way=str(run.way),
         profile=profile,
         fingerprint=fingerprint,
         verified=run.clients.verified,
@@ -162,7 +172,7 @@ def close(run: Run) -> None:
         run.did(action)
     run.clients.verified = False
     run.clients.served = None
-    run.clients.wait = _wait(run) if run.request.active and not halting else Wait(*_now(run))
+    run.clients.wait = wait_of(run) if run.request.active and not halting else Wait(*_now(run))
     fields: dict[str, Any] = {
         **_kept(run.front.current()),
         "phase": "failed" if halting else "switching",
@@ -173,6 +183,9 @@ def close(run: Run) -> None:
         # An engine that is only verified is not stopped first: clients wait only while it loads.
         verifies = run.direction is Direction.FORWARD and Phase.STOP not in run.plan.forward
         fields["switch"] = switch_part(run, loading=verifies)
+    if run.request.mode is Mode.SWITCH and not run.request.active and run.request.who != IDLE:
+        # A person stops the slot: no request that waits now brings back what was idle.
+        fields["idle"] = None
     if run.partial:
         words = (
             "it is started anew" if run.plan.kind is Kind.SWITCH or run.evidence.failures else "it is being verified"
@@ -197,7 +210,7 @@ def _now(run: Run) -> tuple[str, float]:
     return stamp(run.fx.clock.now()), run.fx.clock.monotonic()
 
 
-def _wait(run: Run) -> Wait:
+def wait_of(run: Run) -> Wait:
     """Return the wait for this direction's engine, which begins now."""
     key = run.load_key(run.profile)
     return Wait(*_now(run), key, alike.wait_s(run.fx, run.layout, run.seen.memory.load_times, key))
@@ -225,6 +238,7 @@ def drain(run: Run) -> None:
         return
     places = _left_behind(run.front.current()) if run.spares else run.places
     left = run.front.drain(run.request.drain_timeout_s, places) if places or not run.spares else 0
+    run.cut_off = bool(left)
     if left:
         run.warn(f"{left} generations still ran after {run.request.drain_timeout_s:g} s of draining and were ended")
     if run.sets_boot and run.direction is Direction.FORWARD and not run.rolling and not run.spares:
@@ -239,7 +253,7 @@ def _left_behind(state: SlotState | None) -> tuple[int, ...]:
 
 def tell_beside(run: Run, *, loading: bool = False) -> None:
     """Tell the frontdoor that an engine starts beside the one that keeps getting the clients."""
-    run.clients.wait = run.clients.wait or _wait(run)
+    run.clients.wait = run.clients.wait or wait_of(run)
     state = run.front.current()
     if state is not None:
         _show(run, {**state.fields, "switch": switch_part(run, loading=loading)}, "that an engine is started beside it")
@@ -466,7 +480,7 @@ def commit(run: Run) -> None:
         _commit_failed(run)
         return
     if not run.request.active:
-        run.front.publish({"phase": "stopped", "reason": f"slot {layout.slot} was stopped on request"})
+        run.front.publish({"phase": "stopped", **_why_stopped(run)})
         files.remove(layout.current_env)
         run.did(commit_action(None))
         record_end(run, End.COMMITTED, None, None)
@@ -493,6 +507,17 @@ def commit(run: Run) -> None:
         )
 
 
+def _why_stopped(run: Run) -> dict[str, Any]:
+    """Return the reason of a stop and what the next request loads; if nobody asked for the run, as the journal says."""
+    wanted = read_memory(run.fx, run.layout).wanted
+    if run.request.mode is Mode.SWITCH:
+        idle = run.served_before if run.request.who == IDLE else None
+        wanted = Wanted(None, "", "", stamp(run.fx.clock.now()), run.request.who, idle=idle or "")
+    if wanted is None or not wanted.idle:
+        return {"idle": None, "reason": f"slot {run.layout.slot} was stopped on request"}
+    return {"idle": wanted.idle_part, "reason": wanted.published()}
+
+
 def _keep(run: Run) -> None:
     """Keep this rendering in place and, if it was verified, as the one that the way back and the boot lead to."""
     files, layout, rendering = run.fx.files, run.layout, run.rendering
@@ -511,6 +536,8 @@ def _keep(run: Run) -> None:
 def _commit_failed(run: Run) -> None:
     """Let the frontdoor say why the slot, or a replica of it, ends closed."""
     fields: dict[str, Any] = {"phase": "failed", "reason": f"the last switch failed: {run.reason()}"}
+    if run.request.on_failure in (OnFailure.STOP, OnFailure.LEAVE):
+        fields["idle"] = None
     if run.partial:
         fields |= {**profile_part(run.profile), **_with_others(run, "failed", run.reason())}
     try:

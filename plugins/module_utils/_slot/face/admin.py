@@ -4,10 +4,12 @@
 """The requests of the frontdoor to the slots: one line in, one command of b70ctl, one line out.
 
 systemd runs `b70ctl admin` as root for each connection to a socket that only the frontdoor may open. A request can do
-three things and no others; the client may disconnect meanwhile, what was begun is finished.
+four things and no others; the client may disconnect meanwhile, what was begun is finished.
 
     load NAME KEY [SLOT]      serve the profile NAME; KEY is the name of the API key that asked, for the journal
     unload NAME KEY [SLOT]    stop the engine, if it is that of NAME
+    idle NAME SECONDS [SLOT]  the same, because nobody asked for it for so long; only if nothing else works on the slot,
+                              and no soak or the like asks the engine
     cards                     report how much memory of the cards is in use
 
 SLOT is a slot of this host; without one it is the slot of this b70ctl.
@@ -26,10 +28,11 @@ from typing import Any
 
 from ..look.frontdoor import read_state
 from ..look.observe import other_slots
+from ..model.recorded import works
 from ..words.effects import Effects
 from ..words.types import Layout
 
-REQUEST = re.compile(rb"(load|unload) ([a-z0-9][a-z0-9._-]{0,99}) ([A-Za-z0-9_.-]{1,64})(?: ([a-z0-9]{1,64}))?\n")
+REQUEST = re.compile(rb"(load|unload|idle) ([a-z0-9][a-z0-9._-]{0,99}) ([A-Za-z0-9_.-]{1,64})(?: ([a-z0-9]{1,64}))?\n")
 CARDS = b"cards\n"
 MAX_REQUEST = 256
 REQUEST_LIMIT_S = 5.0  # for the request to arrive
@@ -63,20 +66,26 @@ def perform(request: bytes, fx: Effects, layout: Layout, run: Run) -> dict[str, 
         return {"exit": code, "message": data["msg"], "cards": data.get("cards", [])}
     match = REQUEST.fullmatch(request)
     if match is None:
-        return _refused("the request is not `load NAME KEY [SLOT]`, `unload NAME KEY [SLOT]` or `cards`")
+        return _refused("the request is not `load NAME KEY [SLOT]`, the same with `unload` or `idle`, or `cards`")
     verb, name, key, slot = (word.decode() for word in match.groups(layout.slot.encode()))
     place = layout if slot == layout.slot else other_slots(fx, layout).get(slot)
     if place is None:
         return _refused(f"{slot} is not a slot of this host")
     if fx.files.size(place.profile_json(name)) is None:
         return _refused(f"{name} is not a profile of slot {place.slot}")
-    words = ["switch", name]
-    if verb == "unload":
+    words, why = ["switch", name], f"{verb} {name}, asked over HTTP with the key {key}"
+    if verb != "load":
         state = read_state(fx, place)
         if state is None or state.profile_name != name:
             return _refused(f"the engine in slot {place.slot} is not that of {name}")
         words = ["stop"]
-    code, data = run(place, [*words, "--why", f"{verb} {name}, asked over HTTP with the key {key}"])
+    if verb == "idle":
+        # it asks the engine itself, so the frontdoor does not see it
+        if busy := works(fx, place):
+            return _refused(f"{busy[0]['unit']} runs and asks the engine of {name}")
+        # no switch is waited for: the lock is tried once
+        words, why = ["stop", "--idle"], f"nobody asked for {name} for {key} s"
+    code, data = run(place, [*words, "--why", why])
     return {"exit": code, "message": data["msg"]}
 
 

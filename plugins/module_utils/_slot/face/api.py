@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import getpass
-import json
 import os
 import secrets
 from collections import Counter
@@ -22,6 +20,7 @@ from ..do.progress import last_progress
 from ..look import guards
 from ..look.drift import drift_of
 from ..look.frontdoor import FrontdoorLink, read_state
+from ..look.journal import read_memory, stack_of, stands
 from ..look.node_link import mapping
 from ..look.observe import (
     engine_answers,
@@ -30,10 +29,9 @@ from ..look.observe import (
     load_wanted,
     neighbours,
     other_slots,
-    read_memory,
     slot_units,
 )
-from ..model import maintenance, quarantine, replicas
+from ..model import maintenance, quarantine, replicas, standby
 from ..model.journal import Memory, failure_data, passed
 from ..model.liveness_file import next_of, read_liveness
 from ..model.production import promotion, status_here
@@ -54,19 +52,6 @@ PROGRESS_BYTES = 64 * 2**10
 def new_switch_id(stamp: str) -> str:
     """Return an identifier that sorts by time and is unique on a host."""
     return f"{stamp.replace('-', '').replace(':', '')}-{secrets.token_hex(3)}"
-
-
-def caller(requested_by: str = "") -> str:
-    """Return who runs this, for lock and journal: who asked from elsewhere, else user and SSH client where there is
-    one."""
-    if requested_by:
-        return requested_by
-    try:
-        user = os.environ.get("SUDO_USER") or getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    client = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
-    return f"{user} from {client}" if client else user
 
 
 def _side(name: str | None, fingerprint: str | None, verified: bool, enabled: str | None) -> str:
@@ -343,32 +328,7 @@ def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
 
 def standing(fx: Effects, layout: Layout) -> str | None:
     """Return the profile that the slot serves, or that was the last to be verified in it."""
-    return _standing(fx, layout, slot_units(fx, layout)[0])
-
-
-def _standing(fx: Effects, layout: Layout, units: Sequence[UnitState]) -> str | None:
-    running = next((unit for unit in units if unit.running), None)
-    if running is not None:
-        return layout.profile_of(running.name)
-    verified = read_memory(fx, layout).verified
-    return None if verified is None else verified.profile
-
-
-def occupied(fx: Effects, layout: Layout) -> dict[str, Any]:
-    """Return the profile that stands in the slot and all that run or start at boot, each with its stack."""
-    units = fx.units.survey(layout.unit_prefix, ())
-    name = _standing(fx, layout, units)
-    used = [layout.profile_of(unit.name) for unit in units if unit.running or unit.enabled]
-    known = dict.fromkeys([*([name] if name else []), *used])
-    return {"profile": name, "profiles": [_stack_of(fx, layout, item) for item in known]}
-
-
-def _stack_of(fx: Effects, layout: Layout, name: str) -> dict[str, Any]:
-    try:
-        stack = json.loads(fx.files.read(layout.profile_json(name)) or "{}").get("stack") or {}
-    except (ValueError, AttributeError):
-        stack = {}
-    return {"name": name, "stack": stack.get("name"), "stack_id": stack.get("id")}
+    return stands(fx, layout, slot_units(fx, layout)[0])
 
 
 def taken(fx: Effects, layout: Layout, profile: str) -> str:
@@ -428,12 +388,16 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
         "promotion": gate and {key: gate[key] for key in ("id", "ended_at", "verdict", "summary")},
         "drift": "; ".join(differs.values()) or None,
         "drift_of": dict(differs),
-        "stack": None if name is None else _stack_of(fx, layout, name)["stack_id"],
+        "stack": None if name is None else stack_of(fx, layout, name)["stack_id"],
         "engine": None if engine is None else _engine(engine, fx, layout),
         "replicas": several or None,
         "degraded": bool(served and several) and not all(row["open"] and row["verified"] for row in several),
         "frontdoor": _load(fx, layout),
         "cards": cards(fx),
+        "standby": [
+            {"profile": one.profile, "unit": one.unit, "since": one.since, "bytes": one.bytes}
+            for one in standby.asleep(fx.files, layout, units)
+        ],
         "enabled_units": [unit.name for unit in (*units, *legacy) if unit.enabled],
         "legacy_units": [unit.name for unit in legacy if unit.running or unit.enabled],
         "profiles": [_short(fx, layout, known, records) for known in installed_profiles(fx, layout)],

@@ -157,7 +157,7 @@ def status(info: Mapping[str, Any]) -> list[str]:
         health = "" if part is not None else ", healthy" if engine["healthy"] else ", NOT answering /health"
         restarts = f", restarted {engine['restarts']} times by systemd" if engine["restarts"] else ""
         lines.append(f"engine: {engine['unit']} is {engine['state']} since {engine['started_at']}{health}{restarts}")
-    lines += [*group(info), *_maintenance(info), *_quarantine(info), *liveness(info)]
+    lines += [*standby(info), *group(info), *_maintenance(info), *_quarantine(info), *liveness(info)]
     if info["drift"]:
         lines.append(f"drift: {info['drift']}")
     lines += [*promoted(info), *accepted(info), *elsewhere(info), *pending(info)]
@@ -172,6 +172,14 @@ def status(info: Mapping[str, Any]) -> list[str]:
         lines.append("`b70ctl recover` settles it, and so does any switch")
     lines.append(f"at boot: {', '.join(info['enabled_units']) or 'nothing'}")
     return lines
+
+
+def standby(info: Mapping[str, Any]) -> list[str]:
+    """Return a line for each engine that sleeps."""
+    return [
+        f"standby: {one['profile']} sleeps since {one['since']} and keeps {one['bytes'] / 2**30:.1f} GiB in memory"
+        for one in info.get("standby") or ()
+    ]
 
 
 def _seen(info: Mapping[str, Any]) -> str:

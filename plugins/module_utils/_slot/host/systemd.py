@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +28,6 @@ _UNIT_DIRS = {
     Path("/usr/local/lib/systemd/system"): "enabled",
     Path("/usr/lib/systemd/system"): "enabled",
 }
-_QUIET = ("--no-legend", "--no-pager", "--plain", "--full")
 _COMMAND_LIMIT_S = 60.0
 _LOG_LIMIT_S = 15.0
 _TRIES, _AGAIN_S = 3, 0.5
@@ -69,24 +68,19 @@ def _done(argv: Sequence[str], limit_s: float) -> subprocess.CompletedProcess[by
         raise HostFault(f"`{' '.join(argv)}` gave no answer within {limit_s:g} s") from error
 
 
-def _asked(argv: Sequence[str], *, may_be_empty: bool = False) -> str:
+def _asked(argv: Sequence[str]) -> str:
     """Run a command that changes nothing, and try again: a manager that reloads itself may miss one question."""
     for _attempt in range(_TRIES - 1):
         try:
-            return _checked(argv, may_be_empty=may_be_empty)
+            return _checked(argv)
         except HostFault:
             time.sleep(_AGAIN_S)
-    return _checked(argv, may_be_empty=may_be_empty)
+    return _checked(argv)
 
 
-def _checked(argv: Sequence[str], *, may_be_empty: bool = False) -> str:
-    """Run a command and return its output; raise HostFault where it fails.
-
-    may_be_empty: a failure without a word on either stream only means that nothing matched.
-    """
+def _checked(argv: Sequence[str]) -> str:
+    """Run a command and return its output; raise HostFault where it fails."""
     done = _run(argv)
-    if may_be_empty and not (done.stdout.strip() or done.stderr.strip()):
-        return ""
     if done.returncode != 0:
         words = (done.stderr or done.stdout).strip().splitlines()
         raise HostFault(f"`{' '.join(argv)}` failed with {done.returncode}", got=" ".join(words[-3:])[:300])
@@ -212,20 +206,20 @@ def _show(names: Sequence[str]) -> dict[str, UnitState]:
     return {unit.name: unit for unit in parse_show(text)}
 
 
-def _installed(prefix: str) -> dict[str, str]:
-    """Return the file states of the service units that begin with prefix, read from the disk.
+def _installed(wanted: Callable[[str], bool]) -> dict[str, str]:
+    """Return the file states of the service units with a wanted name, read from the disk.
 
     `systemctl list-unit-files` goes through all links of the host for each of them, and `systemctl show` has the
     manager load each of them with all that it conflicts with: seconds on a host that has a hundred profiles.
     """
     states: dict[str, str] = {}
     for folder, word in reversed(_UNIT_DIRS.items()):
-        for file in folder.glob(f"{prefix}*.service"):
-            masked = file.resolve() == Path("/dev/null")
+        for file in filter(lambda file: wanted(file.name), folder.glob("*.service")):
+            masked = file.is_symlink() and file.resolve() == Path("/dev/null")
             states[file.name] = word.replace("enabled", "masked") if masked else "disabled"
     for folder, word in reversed(_UNIT_DIRS.items()):
         for kind in ("wants", "requires"):
-            for link in folder.glob(f"*.{kind}/{prefix}*.service"):
+            for link in folder.glob(f"*.{kind}/*.service"):
                 if states.get(link.name) in ("disabled", "enabled-runtime"):
                     states[link.name] = word
     return states
@@ -244,12 +238,10 @@ class Systemd:
         return tuple(found.get(name, UnitState(name)) for name in names)
 
     def survey(self, prefix: str, names: Sequence[str]) -> tuple[UnitState, ...]:
-        states = _installed(prefix)
-        if names:
-            text = _asked(["systemctl", "list-unit-files", *_QUIET, "--", *names], may_be_empty=True)
-            states |= {row[0]: row[1] for row in map(str.split, text.splitlines()) if len(row) > 1}
-        # A pattern finds loaded units only, also those without a file. Where there is none, there is no answer.
-        found = _show([f"{prefix}*.service", *names])
+        states = _installed(lambda name: name.startswith(prefix) or name in names)
+        # A pattern finds loaded units only, also those without a file: so each name becomes one. Where there is none,
+        # there is no answer.
+        found = _show([f"{prefix}*.service", *(f"[{name[0]}]{name[1:]}" for name in names)])
         own = sorted(name for name in {*states, *found} if name.startswith(prefix))
         return tuple(
             replace(found.get(name, UnitState(name, load="")), file_state=states.get(name, ""))

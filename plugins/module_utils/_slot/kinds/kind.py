@@ -116,6 +116,21 @@ class Pool:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Sleep:
+    """The requests by which an engine gives back its cards' memory and takes it again, keeping its weights on the host.
+
+    setting: the setting of a profile that allows it. variables: what it needs besides. fall, rise: paths to post to.
+    asks: the path that tells whether it sleeps, and the key in the answer.
+    """
+
+    setting: str
+    variables: Mapping[str, str]
+    fall: str
+    rise: str
+    asks: tuple[str, str]
+
+
 class Kind:
     """An engine that is only known to speak OpenAI's API. Each kind overrides what it does differently."""
 
@@ -143,6 +158,7 @@ class Kind:
     cache_variable: str | None = None  # the variable that names the folder of its compile cache
     metrics = Metrics()
     pool = Pool()
+    sleep: Sleep | None = None  # None: it has no such requests
     version_at: tuple[str, str] = ("/version", "version")  # the path that tells its version, and the key in the answer
     # --- what it logs while it starts and when it fails, the most telling lines first
     steps: tuple[Step, ...] = ()
@@ -215,6 +231,10 @@ class Kind:
     def caches_prompts(self, settings: Mapping[str, Any]) -> bool:
         """Return whether a prompt may be answered from what was computed for an earlier one."""
         return False
+
+    def sleeps(self, settings: Mapping[str, Any]) -> bool:
+        """Return whether it can be put to sleep with these settings."""
+        return self.sleep is not None and bool(settings.get(self.sleep.setting))
 
     def host_cache_bytes(self, settings: Mapping[str, Any]) -> int:
         """Return how much of the host's memory it uses for keys and values with these settings."""

@@ -13,7 +13,7 @@ from typing import Any
 from ..words import logline
 from ..words.types import SlotFault
 from . import known
-from .kind import WEIGHTS, Dialect, Kind, Metrics, Pool, Step, Weights
+from .kind import WEIGHTS, Dialect, Kind, Metrics, Pool, Sleep, Step, Weights
 
 # Lines that vLLM writes while it loads (0.20 to 0.32).
 _STEPS: tuple[Step, ...] = (
@@ -144,6 +144,14 @@ class Vllm(Kind):
             "vllm_speculative_attention_backend": "speculative_config.attention_backend",
             "vllm_num_speculative_tokens": "speculative_config.num_speculative_tokens",
         },
+    )
+    # Level 2 drops the weights too, and reads them again through an endpoint that can call anything in a worker.
+    sleep = Sleep(
+        "enable_sleep_mode",
+        {"VLLM_SERVER_DEV_MODE": "1"},
+        fall="/sleep?level=1",
+        rise="/wake_up",
+        asks=("/is_sleeping", "is_sleeping"),
     )
     steps = _STEPS
     symptoms = known.VLLM

@@ -33,13 +33,14 @@ def wait_s(fx: Effects, layout: Layout, load_times: LoadTimes, key: str) -> floa
 def like_s(load_times: LoadTimes, key: str, sizes: Mapping[str, float]) -> float | None:
     """Return how long a start will take, from the profiles nearest in size; None without any. Pure.
 
-    Starts without a compile cache are compared among themselves. sizes: by profile, in any unit, 0 where unknown.
+    Starts without a compile cache, and those from standby, are compared among themselves. sizes: by profile, in any
+    unit, 0 where unknown.
     """
-    name, cold = parts_of(key)
+    name, way = parts_of(key)
     near: dict[str, float] = {}
     for other in {**load_times.loads, **load_times.closed}:
-        its_name, its_cold = parts_of(other)
-        if its_cold is cold and sizes.get(its_name) and sizes.get(name):
+        its_name, its_way = parts_of(other)
+        if its_way == way and sizes.get(its_name) and sizes.get(name):
             near[other] = abs(log(sizes[its_name] / sizes[name]))
     least = min(near.values(), default=ALIKE)
     if least > log(ALIKE):

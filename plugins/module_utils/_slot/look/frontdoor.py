@@ -56,10 +56,11 @@ class FrontdoorLink:
         Raise SlotFault after ACK_LIMIT_S. The state is written before the wait, so it is out even if the process is
         told to end meanwhile. Only where no state is left to count on from, the frontdoor is asked first. A state
         without a profile keeps the names of the one before, so that clients learn that its model is not served, and get
-        no other one.
+        no other one. One that is not open keeps what the next request loads, unless it says otherwise.
         """
         before = self.current()
-        fields = {**fields, "names": None if fields.get("profile") or before is None else before.known_as}
+        idle = None if fields.get("open") or before is None else before.idle
+        fields = {"idle": idle, **fields, "names": None if fields.get("profile") or before is None else before.known_as}
         shut = not fields.get("open")
         self._count(shut=before is None or not before.open)
         known = before.sequence if before else self._sequence or _number(self.status(), "state_sequence")

@@ -20,7 +20,7 @@ from ..model.peer_access import MEASURE, Place, parse_proof, unproven
 from ..model.profile import Profile
 from ..model.slot_file import read_slot_file
 from ..words.card_memory import numbers
-from ..words.effects import PODMAN, Effects, text_of
+from ..words.effects import NFT, PODMAN, Effects, text_of
 from ..words.firmware import guc_version
 from ..words.types import Layout, Mode, Request, SlotFault, UnitState
 from . import memory, node_link, strangers
@@ -124,6 +124,15 @@ def check_stack(fx: Effects, profile: Profile) -> None:
         _check_image(fx, profile, recorded)
 
 
+def check_filter(fx: Effects, profile: Profile) -> None:
+    """Check that the unit can keep other users from the engine's requests for sleep."""
+    if kind_of(profile.engine.kind).sleeps(profile.engine.settings) and not fx.files.executable(PurePosixPath(NFT)):
+        raise SlotFault(
+            f"{NFT} is missing, which keeps other users from the requests for sleep of {profile.name}; set "
+            "slot_standby and run site.yml, or install the package nftables"
+        )
+
+
 def check_mounts(fx: Effects, profile: Profile) -> None:
     """Check that the host has the files that the engine's container mounts."""
     for path in map(PurePosixPath, profile.engine.mounts):
@@ -199,6 +208,7 @@ def lacking(fx: Effects, profile: Profile, planned: Sequence[str]) -> str:
         if "stack" not in planned:
             check_stack(fx, profile)
         if "unit" not in planned:
+            check_filter(fx, profile)
             check_credentials(fx, profile)
     except SlotFault as fault:
         return fault.message
@@ -373,7 +383,8 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
     if "stack" not in request.planned:
         check_stack(fx, profile)
     if "unit" not in request.planned:
-        # The role that renders a unit writes its keys, too.
+        # The play that renders a unit writes its keys, too, and installs what the unit calls.
+        check_filter(fx, profile)
         check_credentials(fx, profile)
     if plan.kind is Kind.SWITCH:
         check_mounts(fx, profile)
@@ -392,7 +403,7 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
         # An engine that runs already, such as after a boot with another kernel, goes on, with a warning.
         if unproven_access:
             raise SlotFault(unproven_access)
-    ours = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running]
+    ours = [unit.name for unit in (*seen.units, *seen.legacy) if unit.at_work]
     check_port(fx, profile, ours)
     if plan.kind is Kind.SWITCH and request.mode is Mode.SWITCH:
         memory.check(fx, profile, wanted_elsewhere(fx, layout, plan.clears))

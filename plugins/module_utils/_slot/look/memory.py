@@ -105,5 +105,16 @@ def lacks_beside(fx: Effects, profile: Profile) -> str:
     )
 
 
+def kept_asleep(fx: Effects, profile: Profile) -> int:
+    """Return the bytes that the profile's engine keeps in the host's memory while it sleeps."""
+    return sum(weight_sizes(fx, profile).values()) + _caches(profile)
+
+
+def needed_awake(fx: Effects, profile: Profile, *, asleep: bool) -> int:
+    """Return the bytes that the profile's engine needs there besides, with what is spared. asleep: it is loaded
+    already, and has its caches."""
+    return _mirrors(fx, profile) + (0 if asleep else _caches(profile)) + SPARED_BYTES
+
+
 def gib(count: int) -> str:
     return f"{count / 2**30:.1f} GiB"

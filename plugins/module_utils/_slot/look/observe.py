@@ -10,26 +10,27 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from functools import lru_cache
+from operator import attrgetter
 from pathlib import PurePosixPath
 from typing import Any
 
 from ..ask.identity import command_drift, environment_drift
 from ..decide.machine import Look, Seen
-from ..model.journal import JOURNALS_KEPT, Memory, Verified, begins_with_memory, remember
+from ..model.journal import Memory, Verified
 from ..model.profile import Profile
 from ..model.quarantine import read as read_quarantine
 from ..model.rendering import Rendering, alike, check_profile, committed, in_place, pending, without_a_start
 from ..model.replicas import as_rendered
 from ..model.slot_file import read_slot_file
+from ..model.standby import read_sleeper
 from ..model.state_file import SlotState, current_env, profile_part
-from ..words.effects import Effects, Files
+from ..words.effects import Effects
 from ..words.types import Gate, Layout, Mode, Neighbour, Request, SlotFault, UnitState
 from . import strangers
 from .frontdoor import read_state
+from .journal import read_memory, with_sleepers
 from .memory import lacks_beside
 
-JOURNAL_TAIL_BYTES = 4 * 2**20  # several times the size at which the next file is begun
 _HEALTH_TIMEOUT_S = 2.0
 _HEALTH_TRIES = 3
 
@@ -65,40 +66,13 @@ def _parsed(layout: Layout, rendering: Rendering) -> Profile:
     return check_profile(layout, rendering.name, rendering.profile, f"the rendering of {rendering.name}")
 
 
-def read_memory(fx: Effects, layout: Layout) -> Memory:
-    """Return what the journal remembers: from its last lines and, unless it begins with a memory, from older files."""
-    return remembered(fx.files, layout)
-
-
-def remembered(files: Files, layout: Layout) -> Memory:
-    """Return the same as `read_memory`, from files alone.
-
-    A file that can't be read is skipped: a run that has to write to it fails then.
-    """
-    text = ""
-    for path in (layout.journal_file, *(layout.older_journal(number) for number in range(1, JOURNALS_KEPT + 1))):
-        older = None
-        with suppress(OSError):
-            older = files.tail(path, JOURNAL_TAIL_BYTES)
-        if older:
-            text = f"{older}\n{text}".lstrip("\n")
-            if begins_with_memory(text):
-                break
-    return _memory_in(text)
-
-
-# The controller asks at each look, and between two of its steps nothing is written.
-@lru_cache(maxsize=4)
-def _memory_in(text: str) -> Memory:
-    # Not `splitlines`: the words of an engine may contain other line ends.
-    return remember(text.split("\n"))
-
-
 def slot_units(fx: Effects, layout: Layout) -> tuple[tuple[UnitState, ...], tuple[UnitState, ...]]:
     """Return (units of the slot, legacy units that exist)."""
     seen = fx.units.survey(layout.unit_prefix, read_slot_file(fx, layout).legacy_units)
-    own = tuple(unit for unit in seen if unit.name.startswith(layout.unit_prefix))
-    return own, tuple(unit for unit in seen if unit not in own and unit.exists)
+    own = [unit for unit in seen if unit.name.startswith(layout.unit_prefix)]
+    return with_sleepers(fx.files, layout, own), tuple(
+        unit for unit in seen if not unit.name.startswith(layout.unit_prefix) and unit.exists
+    )
 
 
 def other_slots(fx: Effects, layout: Layout) -> dict[str, Layout]:
@@ -114,14 +88,15 @@ def _wanted_in(fx: Effects, layout: Layout) -> tuple[str, ...]:
 
 
 def neighbours(fx: Effects, layout: Layout, profile: Profile) -> tuple[Neighbour, ...]:
-    """Return the other slots that use cards which the profile needs: their engines run on them, or are to.
+    """Return the other slots that use cards which the profile needs: their engines run or sleep on them, or are to.
 
     Raise SlotFault if one runs a profile that can't be read, because its cards are not known then.
     """
     needed = strangers.cards_of(fx, profile)
     found = []
     for other in other_slots(fx, layout).values() if needed else ():
-        running = [unit.name for unit in slot_units(fx, other)[0] if unit.running]
+        there = sorted(slot_units(fx, other)[0], key=attrgetter("asleep"))
+        running = [unit.name for unit in there if unit.at_work]
         for name in dict.fromkeys([*map(other.profile_of, running), *_wanted_in(fx, other)]):
             units = tuple(unit for unit in running if other.profile_of(unit) == name)
             try:
@@ -332,8 +307,15 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
     # After a boot there is no state; then this is what the run will write.
     proven = state.verified if state is not None else request.gate is Gate.VERIFIED
     wanted = current_env(layout.slot, shown, proven)
+    unchanged = target.standby and (new is None or new == live)
     return replace(
         seen,
+        wakes=unchanged and all(_sleeps_on(fx, layout, look, state) for look in looks),
+        drowsy=tuple(
+            unit.name
+            for unit in units
+            if target.standby and request.mode is Mode.SWITCH and _may_sleep(fx, layout, unit, seen)
+        ),
         target=target,
         rendering=new or live,
         live=live,
@@ -347,6 +329,25 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
         and not any(fx.files.hidden(path) for path in (layout.run_dir, layout.slot_run_dir, layout.state_file))
         and all(getattr(state, key) == value for key, value in _published(state, shown).items()),
     )
+
+
+def _sleeps_on(fx: Effects, layout: Layout, look: Look, state: SlotState | None) -> bool:
+    """Return whether the engine sleeps, and is the process that was put to sleep, of the rendering in place."""
+    single, unit = look.single, look.unit
+    known = read_sleeper(fx.files, layout, unit.name) if unit.asleep and unit.settled else None
+    if known is None or (known.invocation_id, known.fingerprint) != (unit.invocation_id, single.fingerprint):
+        return False
+    return same_rendering(fx, layout, single, state, unit)
+
+
+def _may_sleep(fx: Effects, layout: Layout, unit: UnitState, seen: Seen) -> bool:
+    """Return whether the unit's engine is served and verified, and of a profile that may sleep."""
+    if seen.state is None or not unit.settled or not seen.state.passed.get(unit.invocation_id):
+        return False
+    try:
+        return load_profile(fx, layout, layout.profile_of(unit.name)).standby
+    except SlotFault:
+        return False
 
 
 def _published(state: SlotState, profile: Profile) -> dict[str, Any]:

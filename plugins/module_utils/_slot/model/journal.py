@@ -27,6 +27,7 @@ JOURNALS_KEPT = 5
 INTERRUPTED = "interrupted"
 CONTROLLER = "the controller"  # who, in the attempts that nobody asked for
 WATCHDOG = "the liveness watchdog"  # who, in those that a wedged engine led to
+IDLE = "idle"  # who, in a stop of a model that nobody asked for
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class Verified:
 class Wanted:
     """The last word on what the slot is to serve: that of a person, or of a switch that committed.
 
-    profile: None for nothing. left: an engine was left for a look, so nothing is done about it.
+    profile: None for nothing. left: an engine was left for a look, so nothing is done about it. idle: the profile that
+    was stopped because nobody asked for it; the next request loads it.
     """
 
     profile: str | None
@@ -53,13 +55,21 @@ class Wanted:
     who: str
     why: str = ""
     left: bool = False
+    idle: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        names = ("profile", "gate", "at", "who", "why", "left")
+        names = ("profile", "gate", "at", "who", "why", "left", "idle")
         return {name: getattr(self, name) for name in names} | {"text": self.describe()}
+
+    @property
+    def idle_part(self) -> dict[str, str] | None:
+        """Return what the next request loads, for the state file."""
+        return {"profile": self.idle, "since": self.at} if self.idle else None
 
     def published(self) -> str:
         """Return it for everybody, without who said it."""
+        if self.idle:
+            return f"idle since {self.at}, the next request loads {self.idle}"
         what = "what runs is left for a look" if self.left else f"{self.profile or 'nothing'} is to be served"
         return f"{what}, as somebody said at {self.at}"
 
@@ -203,7 +213,8 @@ def _said(wanted: Wanted | None, attempt: Attempt | None, line: Mapping[str, Any
     at, outcome, profile = _text(line.get("at")), attempt.outcome, line.get("profile")
     if attempt.target is None and outcome != End.UNTOUCHED:
         # Somebody said so, however far it came: the controller brings it to its end.
-        return Wanted(None, "", "", at, attempt.who, attempt.why)
+        idle = attempt.source if attempt.who == IDLE else None
+        return Wanted(None, "", "", at, attempt.who, attempt.why, idle=idle or "")
     if outcome == End.COMMITTED:
         gate = attempt.gate or Gate.VERIFIED
     elif outcome == End.ROLLED_BACK:
@@ -253,7 +264,7 @@ def _with_times(load_times: LoadTimes, line: Mapping[str, Any], outcome: str) ->
 def failure_data(failure: Failure | None) -> dict[str, Any] | None:
     """Return a failure for the journal and for results, without what only the machine asks of it."""
     whole = plain(failure)
-    return whole and {key: value for key, value in whole.items() if key not in ("told", "host", "exposed")}
+    return whole and {key: value for key, value in whole.items() if key not in ("told", "host", "exposed", "woken")}
 
 
 def encode_memory(memory: Memory) -> str:

@@ -16,6 +16,7 @@ from ..words.decode import decode_written, plain
 from ..words.effects import Effects, text_of
 from ..words.moment import Moment
 from ..words.types import Layout
+from .standby import Sleeper
 from .state_file import stamp
 
 SCHEMA = 1
@@ -81,6 +82,8 @@ class Next:
 
 @dataclass(frozen=True)
 class Told:
+    """standby: the engines that sleep, and run."""
+
     at: str
     slot: str
     profile: str | None
@@ -91,6 +94,7 @@ class Told:
     counts: Mapping[str, int] = field(default_factory=dict)  # of ACTIONS, since the watchdog started
     cards: tuple[Card, ...] = ()
     next: Next | None = None
+    standby: tuple[Sleeper, ...] = ()
 
 
 def next_of(told: Mapping[str, Any] | None) -> dict[str, Any]:

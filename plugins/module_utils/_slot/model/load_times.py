@@ -31,14 +31,15 @@ def driver_of(kernel: str | None, dpkg_status: str | None) -> str:
     return f"linux {(kernel or '').strip() or 'unknown'} and {packages}"
 
 
-def key_of(profile: str, stack_id: str, driver: str, *, cached: bool) -> str:
+def key_of(profile: str, stack_id: str, driver: str, *, cached: bool, asleep: bool = False) -> str:
     """Return the name under which starts are remembered. driver: see `driver_of`, empty for a profile without cards."""
-    return f"{profile} on {stack_id}" + (f" with {driver}" if driver else "") + ("" if cached else ", nothing cached")
+    way = ", from standby" if asleep else "" if cached else ", nothing cached"
+    return f"{profile} on {stack_id}" + (f" with {driver}" if driver else "") + way
 
 
-def parts_of(key: str) -> tuple[str, bool]:
-    """Return the profile in such a name, and whether nothing was cached."""
-    return key.partition(" on ")[0], ", nothing cached" in key
+def parts_of(key: str) -> tuple[str, str]:
+    """Return the profile in such a name, and what the start had: nothing cached, an engine that slept, or the rest."""
+    return key.partition(" on ")[0], key.partition(", ")[2]
 
 
 @dataclass(frozen=True)

@@ -322,6 +322,7 @@ class Profile:
     beside: Profile | None = None
     numbers: tuple[int, ...] = ()
     runtimes: Runtimes = field(default_factory=Runtimes)
+    standby: bool = False  # its engine may sleep while another one serves
     peer_access: str = ""  # the rule against direct access between cards, unless it is proven on the host; empty: none
 
     def check(self) -> None:

@@ -51,6 +51,7 @@ class SlotState:
     replicas: Sequence[Mapping[str, Any]] | None = None  # each of several engines; None: there is one
     routing: Mapping[str, Any] | None = None  # how requests find their replica; None: there is one
     names: Sequence[str] | None = None  # of the model that was served last, where none is
+    idle: Mapping[str, Any] | None = None  # what the next request loads: its profile, and since when
 
     def check(self) -> None:
         if self.replicas is not None and not (self.replicas and all(map(_is_replica, self.replicas))):

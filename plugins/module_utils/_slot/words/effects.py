@@ -18,6 +18,7 @@ from .types import CardMemory, Holder, Reply, UnitState
 SETTLING = "settling what runs"
 RENDERING = "writing the slot's files"
 PODMAN = "/usr/bin/podman"
+NFT = "/usr/sbin/nft"
 
 
 class Clock(Protocol):

@@ -66,12 +66,14 @@ class Way(StrEnum):
     """The way to replace engines.
 
     PLAIN: all stop before the first one starts. ROLLING: the replicas of a profile in batches, while the others serve.
-    BESIDE: the new one is started and verified beside the old one, which serves until then.
+    BESIDE: the new one is started and verified beside the old one, which serves until then. STANDBY: as PLAIN, but the
+    new one was asleep and is woken.
     """
 
     PLAIN = "plain"
     ROLLING = "rolling"
     BESIDE = "beside"
+    STANDBY = "standby"
 
 
 class Mode(StrEnum):
@@ -160,6 +162,7 @@ class Failure:
     told: bool = False  # the run was told to end; nothing was found to be wrong
     host: bool = False  # the host refused something or gave no answer; nothing was found to be wrong with the engine
     exposed: bool = False  # clients may reach a process that was not verified; the engine is not at fault
+    woken: bool = False  # the engine was asleep before; its cold start was not tried
     replica: int | None = None  # which engine of the profile failed, where it has several
 
     @property
@@ -208,10 +211,16 @@ class UnitState:
     needs_reload: bool = False
     stop_limit_s: float = 0.0  # after which systemd kills it; 0 if there is none, or it is unknown
     user: str = ""  # the user of its processes; empty for root
+    asleep: bool = False  # its engine was put to sleep; if that has ended, nothing but the slot starts it again
 
     @property
     def running(self) -> bool:
-        """Return whether the unit holds processes, or is about to."""
+        """Return whether the unit holds processes, or is about to. One that sleeps is in nobody's way."""
+        return not self.asleep and self.at_work
+
+    @property
+    def at_work(self) -> bool:
+        """Return the same, whether it sleeps or not."""
         return self.active in ("active", "activating", "deactivating", "reloading") or self.job != 0
 
     @property
@@ -369,6 +378,7 @@ class Layout:
     spare_file = _Place("slot_run_dir", "spare")  # keeps room that a new state can take when no other is left
     lock_file = _Place("slot_run_dir", "lock")
     progress_file = _Place("slot_run_dir", "progress.jsonl")
+    standby_dir = _Place("slot_run_dir", "standby")  # a file for each unit whose engine sleeps
     liveness_file = _Place("slot_run_dir", "liveness.json")  # what the controller has seen, and does next
     node_file = _Place("slot_run_dir", "node.json")  # what this node last reported, and heard from the others
     part_file = _Place("slot_run_dir", "part.json")  # the part of another node's engine that this host runs
@@ -401,6 +411,10 @@ class Layout:
     def card_lock(self, node: str) -> PurePosixPath:
         """Return the lock of a card, for all slots. node: its device file."""
         return self.run_dir / "cards" / f"{PurePosixPath(node).name}.lock"
+
+    def standby_file(self, unit: str) -> PurePosixPath:
+        """Return the file that says of a unit that its engine sleeps."""
+        return self.standby_dir / unit
 
     def exclusive(self, unit: str) -> PurePosixPath:
         """Return the drop-in that names the units which systemd stops before it starts this one."""

@@ -28,6 +28,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .way import way
+
 CHUNK = 1024 * 1024
 # The most that a cut connection costs, for each file.
 HUB_CHUNK = 256 * 1024
@@ -700,7 +702,7 @@ def network(where: str) -> Iterator[None]:
             raise
         if isinstance(getattr(error, "reason", None), TimeoutError) or "Timeout" in type(error).__name__:
             raise Interrupted(f"{where} sends nothing") from error
-        raise Interrupted(f"no connection to {where}: {_brief(error)}") from error
+        raise Interrupted(f"no connection to {where} {way(os.environ)}: {_brief(error)}") from error
 
 
 SOURCES: dict[str, Any] = {"hub": Hub, "url": Plain, "host_path": Folder, "peers": Peers}

@@ -157,6 +157,9 @@ def test_engines_beside_cards_of_another_model_are_dealt_the_b70_cards(monkeypat
         host.run(b70_slot_files, **PLACE, settings={"user": "b70"})
         (settings,) = host.asked[-1][1]["files"]
         assert (settings["cards"], settings["mixed"]) == (2, mixed)
+        asked = Host(monkeypatch, b70_slot_files={"changed": True})
+        asked.run(b70_slot_files, **PLACE, settings={"user": "b70"}, host=found)
+        assert (asked.names, asked.asked[0][1]["files"]) == ([("b70_slot_files", False)], [settings])
 
 
 def test_the_files_are_rendered_and_what_they_are_made_from_stays_here(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -263,6 +263,27 @@ def test_a_profile_in_use_keeps_its_files_and_stays_exclusive(place, systemd, ho
     assert not converge(place, systemd, files(place, "a", "c")).changed
 
 
+def test_an_engine_that_is_not_installed_is_excluded_by_those_that_are(place, systemd, tmp_path):
+    program = tmp_path / "engine"
+    wanted = [
+        dataclasses.replace(item, content=item.content.replace("/bin/true", str(program)))
+        if item.path == place.unit("b")
+        else item
+        for item in files(place, "a", "b", "c")
+    ]
+    converge(place, systemd, wanted)
+    assert exclusive(place) == {"a": ["b"], "c": ["b", "a"]}
+    program.touch()
+    converge(place, systemd, wanted)
+    assert exclusive(place) == {"b": ["a"], "c": ["a", "b"]}
+    program.unlink()
+    in_use("it is running", place, systemd)
+    assert not converge(place, systemd, wanted).changed
+    systemd.active.clear()
+    converge(place, systemd, wanted)
+    assert exclusive(place) == {"a": ["b"], "c": ["b", "a"]}
+
+
 def exclusive(place: Place) -> dict[str, list[str]]:
     """The profiles that each profile names."""
     found = {}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -40,14 +41,18 @@ def wanted(place: Place, cards: int | None = None, **replicas: int) -> list[Want
     """What the role renders of profiles with so many engines, on a host with so many cards."""
     profiles = {name: {**profile(replicas=count), "name": name} for name, count in replicas.items()}
     where = {"config_dir": place.config_dir, "unit_dir": place.unit_dir, "run_dir": place.run_dir}
-    tmpfiles = place.unit_dir.parent / "tmpfiles.d"
+    tmpfiles, stacks = (place.unit_dir.parent / name for name in ("tmpfiles.d", "stacks"))
     settings = {
         **SETTINGS,
         "cards": cards,
+        "stacks_dir": str(stacks),
         **{key: str(path) for key, path in where.items()},
         "tmpfiles_dir": str(tmpfiles),
     }
     files = rendering.render_slot(profiles, {**settings, "state_dir": str(place.state_dir), "legacy_units": []})
+    for name in {name for item in files for name in re.findall(rf"^ExecStart=({stacks}\S+)", item["content"], re.M)}:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).touch()
     return [
         Wanted(Path(item["path"]), item["content"], item["mode"]) for item in files if "/opt/b70" not in item["path"]
     ]

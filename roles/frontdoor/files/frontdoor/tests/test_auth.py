@@ -46,6 +46,9 @@ def test_keys_are_known_by_their_digest(tmp_path: Path) -> None:
     assert keys.identify(b"secret-b2") == "bob"
 
 
+ONE = f'[keys]\na = "{digest("x")}"\n'
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -56,14 +59,12 @@ def test_keys_are_known_by_their_digest(tmp_path: Path) -> None:
         ('[keys]\n"a b" = "sha256:' + "0" * 64 + '"\n', "the key 'a b' is not"),
         ('[keys]\na.b = "sha256:' + "0" * 64 + '"\n', "a name with a dot needs quotes"),
         (f'limits = 7\n[keys]\na = "{digest("x")}"\n', "must hold one table"),
-        (f'[keys]\na = "{digest("x")}"\n[limits]\nb = {{}}\n', 'limits."b".: there is no such key'),
-        (f'[keys]\na = "{digest("x")}"\n[limits]\na = 7\n', "'a' is no limit; known: requests_per_minute, "),
-        (
-            f'[keys]\na = "{digest("x")}"\n[limits]\n"*" = {{tokens_per_day = "9"}}\n',
-            "tokens_per_day is '9', which is no",
-        ),
-        (f'[keys]\na = "{digest("x")}"\n[limits.a]\ntokens_per_day = -1\n', "tokens_per_day is -1, which is no"),
-        (f'[keys]\na = "{digest("x")}"\n[limits.a]\ntokens_per_day = true\n', "tokens_per_day is True, which is no"),
+        (f"{ONE}[limits]\nb = {{}}\n", 'limits."b": there is no such key'),
+        (f"{ONE}[limits]\na = 7\n", 'limits."a": expected a table, got 7'),
+        (f'{ONE}[limits."*"]\ntokens_per_day = "9"\n', r'limits."\*"\.tokens_per_day: expected int, got .9.'),
+        (f"{ONE}[limits.a]\ntokens_per_day = -1\n", "tokens_per_day: -1 is below the minimum 0"),
+        (f"{ONE}[limits.a]\ntokens_per_day = true\n", "tokens_per_day: expected int, got True"),
+        (f"{ONE}[limits.a]\ntokens_per_dy = 1\n", r"tokens_per_dy: .* did you mean tokens_per_day\?"),
         ('[other]\nx = 1\n[keys]\na = "sha256:' + "0" * 64 + '"\n', "must hold one table"),
     ],
 )

@@ -9,10 +9,11 @@ import heapq
 import itertools
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from frontdoor.admission.demand import Step, View, Wish, decide, eta_s, turns
+from frontdoor.admission.demand import Step, View, Wish, decide, eta_s, is_idle, turns
 
 SERVE_S = 120.0
 
@@ -50,6 +51,27 @@ def test_steps(slot: View, wishes: list[Wish], now: float, step: Step) -> None:
     assert decide(slot, wishes, {"bad"}, now, SERVE_S) == step
 
 
+@pytest.mark.parametrize(
+    ("changes", "waiting", "now", "idle"),
+    [
+        ({}, 0, 599, False),
+        ({}, 0, 600, True),
+        ({}, 1, 900, False),
+        ({"running": 1}, 0, 900, False),
+        ({"moving": True}, 0, 900, False),
+        ({"served": ""}, 0, 900, False),
+        ({"asked": 400}, 0, 900, False),
+        # served for less than the least time
+        ({"since": 800}, 0, 900, False),
+        ({"since": 780}, 0, 900, True),
+    ],
+)
+def test_what_is_idle(changes: dict[str, Any], waiting: int, now: float, idle: bool) -> None:
+    slot = View("a", 0, 0, moving=False)._replace(**changes)
+    assert is_idle(slot, waiting, now, SERVE_S, 600) is idle
+    assert not is_idle(slot, waiting, now, SERVE_S, 0)
+
+
 def test_an_estimate_counts_what_is_served_and_loaded_before() -> None:
     loads = {"b": 60.0, "c": 30.0}
     assert eta_s(view(""), [], "b", 0, SERVE_S, loads.__getitem__) == 60
@@ -69,6 +91,7 @@ class Slot:
         self._rng = rng
         self.min_s = rng.choice([5.0, 60.0, 120.0])
         self.load_s, self.answer_s = rng.choice([1.0, 90.0, 300.0]), rng.choice([0.5, 20.0, 100.0])
+        self.idle_s, self.asked, self.unloads = rng.choice([0.0, 2.0, 300.0]), 0.0, 0
         self.served, self.since, self.running, self.target = "", 0.0, 0, ""
         self.waiting: dict[int, Wish] = {}
         self.switches: list[float] = []
@@ -98,13 +121,14 @@ class Slot:
         while events:
             now, number, what, profile, client = heapq.heappop(events)
             if what == "asks":
-                self.waiting[number] = Wish(profile, now, client)
+                self.waiting[number], self.asked = Wish(profile, now, client), now
                 after(now + self.min_s, "looks")
             elif what == "answered":
-                self.running -= 1
+                self.running, self.asked = self.running - 1, now
+                after(now + max(self.min_s, self.idle_s), "looks")
                 assert self.served == profile, "a model was left while an answer of it ran"
             elif what == "loaded":
-                self.served, self.since, self.target = profile, now, ""
+                self.served, self.since, self.target, self.asked = profile, now, "", now
                 after(now + self.min_s, "looks")
             if not self.target and not decide(self._view(), self.waiting.values(), (), now, self.min_s).closes:
                 for one, wish in list(self.waiting.items()):
@@ -120,9 +144,13 @@ class Slot:
                 self.switches.append(now)
                 self.target, self.served = step.switch_to, ""
                 after(now + self._rng.uniform(0.5, 1) * self.load_s, "loaded", step.switch_to)
+            elif is_idle(self._view(), len(self.waiting), now, self.min_s, self.idle_s):
+                assert [self.running, self.waiting, self.target] == [0, {}, ""]
+                assert now >= self.since + self.min_s
+                self.served, self.unloads = "", self.unloads + 1
 
     def _view(self) -> View:
-        return View(self.served, self.since, self.running, bool(self.target))
+        return View(self.served, self.since, self.running, bool(self.target), self.asked)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -137,12 +165,13 @@ def test_a_hundred_thousand_arrivals(seed: int) -> None:
     assert slot.longest <= (len(Slot.PROFILES) + 1) * one
     spans = [later - earlier for earlier, later in itertools.pairwise(slot.switches)]
     assert all(span >= slot.min_s for span in spans), "more switches than the time allows"
+    assert bool(slot.unloads) is bool(slot.idle_s), "it rests at its end at the latest"
 
 
 @pytest.mark.parametrize("pause", [1.0, 30.0, 119.0])
 def test_two_clients_that_alternate_change_little(pause: float) -> None:
     slot = Slot(random.Random(1))
-    slot.min_s, slot.load_s, slot.answer_s = SERVE_S, 10.0, 1.0
+    slot.min_s, slot.load_s, slot.answer_s, slot.idle_s = SERVE_S, 10.0, 1.0, 0.0
     asks = [(number * pause, "ab"[number % 2], "xy"[number % 2]) for number in range(400)]
     slot.arrivals = lambda count: iter(asks[:count])  # type: ignore[method-assign]
     slot.run(400)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kit import bench, on_loop
 
-from frontdoor.slot.journal import KEPT, History, remember
+from frontdoor.slot.journal import KEPT, history, remember
 
 
 def lines(*entries: object) -> bytes:
@@ -78,31 +78,32 @@ def test_what_cannot_be_read_is_left_out() -> None:
 
 def test_it_is_read_when_it_changed(tmp_path: Path) -> None:
     journal = tmp_path / "main.jsonl"
-    history = History(str(journal))
-    assert history.switches() == []
+    found = history(str(journal))
+    assert found.read() == []
     journal.write_bytes(lines(begin("1")))
-    assert [switch["id"] for switch in history.switches()] == ["1"]
+    assert [switch["id"] for switch in found.read()] == ["1"]
     with journal.open("ab") as handle:
         handle.write(lines(begin("2")))
-    assert history.switches()[0]["id"] == "2"
-    assert history.switches() is history.switches()
+    assert found.read()[0]["id"] == "2"
+    assert found.read() is found.read()
     journal.write_bytes(lines(*(begin(str(number)) for number in range(30))))
-    assert [switch["id"] for switch in history.switches()] == [str(number) for number in range(29, 29 - KEPT, -1)]
-    assert len(history.all()) == 30
+    assert [switch["id"] for switch in found.read()] == [str(number) for number in range(29, -1, -1)]
     journal.write_bytes(b"x" * 600_000 + b"\n" + lines(begin("3")))
-    assert [switch["id"] for switch in history.switches()] == ["3"]
+    assert [switch["id"] for switch in found.read()] == ["3"]
     journal.unlink()
-    assert history.switches() == []
+    assert found.read() == []
 
 
 @on_loop
 async def test_status_and_page_show_them(tmp_path: Path) -> None:
     journal = tmp_path / "main.jsonl"
-    journal.write_bytes(lines(begin("1"), {"event": "end", "id": "1", "outcome": "committed", "profile": "b"}))
+    before = [begin(f"before {number}") for number in range(KEPT)]
+    journal.write_bytes(lines(*before, begin("1"), {"event": "end", "id": "1", "outcome": "committed", "profile": "b"}))
     async with bench(tmp_path, slot={"journal_file": str(journal)}) as run:
         client = await run.client()
         assert (await client.ask("GET", "/status")).json["last_switch"]["outcome"] == "committed"
-        assert (await client.ask("GET", "/frontdoor/activity")).json["switches"][0]["to"] == "b"
+        switches = (await client.ask("GET", "/frontdoor/activity")).json["switches"]
+        assert (switches[0]["id"], switches[0]["to"], len(switches)) == ("1", "b", KEPT)
     async with bench(tmp_path) as run:
         client = await run.client()
         assert (await client.ask("GET", "/status")).json["last_switch"] is None

@@ -53,6 +53,16 @@ async def test_without_a_watchdog_nothing_is_told(tmp_path: Path) -> None:
 
 
 @on_loop
+async def test_who_sleeps_is_shown_with_its_memory(tmp_path: Path) -> None:
+    async with bench(tmp_path) as run:
+        one = {"unit": UNIT, "profile": "tiny-b", "fingerprint": "sha256:b", "invocation_id": "1" * 32, "since": AT}
+        write(run, standby=[{**one, "bytes": 3 * 2**30}])
+        told, metrics = await shown(run)
+        assert told["standby"] == [{"profile": "tiny-b", "since": AT, "bytes": 3 * 2**30}]
+        assert f'b70_frontdoor_standby_bytes{{slot="main",profile="tiny-b"}} {3 * 2**30}' in metrics
+
+
+@on_loop
 async def test_a_wedged_engine_is_shown(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
         action = {"at": AT, "what": "report", "reason": "it is wedged", "outcome": ""}

@@ -16,7 +16,7 @@ from rulings import CHAT
 from frontdoor.codes import CODES
 from frontdoor.config import Rules
 from frontdoor.errors import Refusal
-from frontdoor.policy.dialect import of_before
+from frontdoor.policy.dialect import PLAIN, Dialect
 from frontdoor.policy.document import Document
 from frontdoor.policy.editing import policies
 from frontdoor.policy.llm_pool import NAMES, thinking_kwargs
@@ -25,6 +25,9 @@ RESPONSES = "/v1/responses"
 OFF = {"how": "disabled", "template_kwargs": {"enable_thinking": False}}
 ON = {"how": "separate", "template_kwargs": {"enable_thinking": True}}
 ALWAYS = {"how": "inline", "template_kwargs": {}}
+OLD = Dialect("repetition_penalty", counts_answer=True)
+NEW = OLD._replace(templates_responses=True)
+LLAMA = Dialect("repeat_penalty", templates_responses=True, formats_responses=True)
 # as llm-pool's own documentation has it
 DECODING = {"beam_size": 1, "top_k": 1, "top_p": 1.0, "temperature": 0.1, "repetition_penalty": 1.0, "max_tokens": 256}
 
@@ -33,17 +36,17 @@ def ask(
     body: Any,
     path: str = RESPONSES,
     *,
-    kind: str = "vllm",
-    version: str | None = "0.32.0",
+    dialect: Dialect = NEW,
+    remote: bool = False,
     reasoning: Any = None,
     rules: Rules | None = None,
 ) -> Any:
     """What the engine gets, parsed, or the refusal."""
-    profile = {"served_model_name": "tiny-a", "modalities": ["text"], "reasoning": reasoning, "engine_version": version}
-    if kind == "openai":
+    profile = {"served_model_name": "tiny-a", "modalities": ["text"], "reasoning": reasoning}
+    if remote:
         profile |= {"remote": True}
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
-    sent = policies(rules or Rules(), profile, of_before(kind, version or ""))[path].apply(Document(text))
+    sent = policies(rules or Rules(), profile, PLAIN if remote else dialect)[path].apply(Document(text))
     if isinstance(sent, Refusal):
         assert sent.code in CODES
         assert sent.status in CODES[sent.code].statuses
@@ -70,9 +73,7 @@ def code(sent: Any) -> tuple[int, str]:
     ],
 )
 def test_a_request_without_these_fields_is_not_touched(path: str, body: bytes) -> None:
-    rules = policies(
-        Rules(), {"served_model_name": "tiny-a", "modalities": ["text"], "reasoning": OFF}, of_before("vllm", "")
-    )[path]
+    rules = policies(Rules(), {"served_model_name": "tiny-a", "modalities": ["text"], "reasoning": OFF}, OLD)[path]
     document = Document(body)
     sent = rules.apply(document)
     assert sent is body
@@ -84,7 +85,7 @@ def test_a_decoding_becomes_the_fields_of_the_engine() -> None:
     stop = {"decoding": {**DECODING, "stop": ["END"]}}
     assert ask({"input": "x", **stop}) == {"input": "x", **same, "max_output_tokens": 256, "stop": ["END"]}
     assert ask({"messages": [], **stop}, CHAT) == {"messages": [], **same, "max_tokens": 256, "stop": ["END"]}
-    sent = ask({"messages": [], "decoding": DECODING}, CHAT, kind="llama-server")
+    sent = ask({"messages": [], "decoding": DECODING}, CHAT, dialect=LLAMA)
     assert (sent["repeat_penalty"], "repetition_penalty" in sent) == (1.0, False)
     # the cap of the profile holds for it too
     assert ask({"input": "x", "decoding": DECODING}, rules=Rules(max_tokens_cap=9))["max_output_tokens"] == 9
@@ -96,10 +97,10 @@ def test_a_decoding_becomes_the_fields_of_the_engine() -> None:
 @pytest.mark.interpreted
 def test_an_engine_elsewhere_gets_what_its_api_has() -> None:
     decoding = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 5, "stop": ["x"], "repetition_penalty": 1.0}
-    sent = ask({"messages": [], "decoding": decoding}, CHAT, kind="openai")
+    sent = ask({"messages": [], "decoding": decoding}, CHAT, remote=True)
     assert sent == {"messages": [], "temperature": 0.5, "top_p": 0.9, "max_tokens": 5, "stop": ["x"]}
     for name, value in (("top_k", 1), ("repetition_penalty", 1.1)):
-        refused = ask({"messages": [], "decoding": {name: value}}, CHAT, kind="openai")
+        refused = ask({"messages": [], "decoding": {name: value}}, CHAT, remote=True)
         assert code(refused) == (400, "parameter_unsupported")
 
 
@@ -169,19 +170,18 @@ def test_what_the_request_asks_for_wins_over_the_profile() -> None:
     assert sent["chat_template_kwargs"] == {"enable_thinking": True, "other": 1}
 
 
-@pytest.mark.parametrize("version", [None, "", "0.20.1", "0.21.0", "unknown"])
-def test_thinking_is_not_sent_where_it_is_ignored(version: str | None) -> None:
+def test_thinking_is_not_sent_where_it_is_ignored() -> None:
     asked = {"thinking": "enabled", "input": "x"}
-    assert code(ask(asked, version=version, reasoning=OFF)) == (400, "thinking_unsupported")
-    assert ask(asked, CHAT, version=version, reasoning=OFF)["chat_template_kwargs"] == {"enable_thinking": True}
-    assert "chat_template_kwargs" in ask(asked, version=version, kind="llama-server", reasoning=OFF)
+    assert code(ask(asked, dialect=OLD, reasoning=OFF)) == (400, "thinking_unsupported")
+    assert ask(asked, CHAT, dialect=OLD, reasoning=OFF)["chat_template_kwargs"] == {"enable_thinking": True}
+    assert "chat_template_kwargs" in ask(asked, dialect=LLAMA, reasoning=OFF)
 
 
 def test_remote_execution_is_a_matter_of_the_engine() -> None:
     for allowed in (None, True, False):
         assert ask({"input": "x", "allow_remote": allowed}) == {"input": "x"}
-    assert ask({"input": "x", "allow_remote": True}, kind="openai") == {"input": "x"}
-    assert code(ask({"input": "x", "allow_remote": False}, kind="openai")) == (403, "remote_execution_disallowed")
+    assert ask({"input": "x", "allow_remote": True}, remote=True) == {"input": "x"}
+    assert code(ask({"input": "x", "allow_remote": False}, remote=True)) == (403, "remote_execution_disallowed")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_response_format_goes_into_the_text() -> None:
     assert ask({"input": "x", "response_format": wanted}) == {"input": "x", "text": {"format": made}}
     # llama-server reads it where it is
     asked = {"input": "x", "response_format": wanted}
-    assert ask(asked, kind="llama-server") == asked
+    assert ask(asked, dialect=LLAMA) == asked
     assert code(ask({"input": "x", "response_format": {"type": "xml"}})) == (400, "response_format_unsupported")
     assert code(ask({"input": "x", "response_format": {"type": "json_schema"}})) == (422, "invalid_parameter")
 
@@ -250,7 +250,7 @@ def test_messages_and_parts_become_the_input() -> None:
     assert code(ask({"input": [text, picture]})) == (400, "modality_unsupported")
     profile = {"served_model_name": "tiny-a", "modalities": ["text", "image"]}
     body = json.dumps({"messages": [{"role": "user", "content": [text, picture]}]}).encode()
-    sent = policies(Rules(), profile, of_before("vllm", ""))[RESPONSES].apply(Document(body))
+    sent = policies(Rules(), profile, OLD)[RESPONSES].apply(Document(body))
     assert not isinstance(sent, Refusal)
     assert json.loads(sent)["input"][0]["content"] == [{"type": "input_text", "text": "a"}, made]
 
@@ -287,9 +287,7 @@ def test_conversations_that_cannot_be_meant(body: Any, refused: tuple[int, str])
 def test_files_of_the_host_are_not_named() -> None:
     profile = {"served_model_name": "tiny-a", "modalities": ["text", "image"]}
     part = {"type": "image_url", "image_url": {"url": "FILE:///etc/passwd"}}
-    sent = policies(Rules(), profile, of_before("vllm", ""))[RESPONSES].apply(
-        Document(json.dumps({"input": [part]}).encode())
-    )
+    sent = policies(Rules(), profile, OLD)[RESPONSES].apply(Document(json.dumps({"input": [part]}).encode()))
     assert code(sent) == (400, "remote_media_refused")
 
 
@@ -303,8 +301,9 @@ def test_no_field_is_passed_on(path: str) -> None:
 
 @on_loop
 async def test_a_refusal_and_a_translation_end_to_end(tmp_path: Path) -> None:
-    profile = serving_state("")["profile"] | {"engine_version": "0.32.0", "reasoning": OFF}
-    async with bench(tmp_path, {"profile": profile}) as run:
+    told = serving_state("")
+    profile, engine = told["profile"] | {"reasoning": OFF}, told["engine"] | {"dialect": NEW._asdict()}
+    async with bench(tmp_path, {"profile": profile, "engine": engine}) as run:
         client = await run.client()
         body = json.dumps({"input": "x", "thinking": "enabled", "decoding": {"top_k": 3}}).encode()
         answer = await client.ask("POST", RESPONSES, body)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kit import bench, on_loop
 
-from frontdoor.slot.maintenance import Lease, Maintenance
+from frontdoor.slot.host import lease, maintenance
 
 SINCE = "2026-06-07T09:08:44Z"
 RECORD = json.dumps({"schema": 1, "since": SINCE, "who": "ann", "reason": "a fan"})
@@ -22,25 +22,25 @@ RECORD = json.dumps({"schema": 1, "since": SINCE, "who": "ann", "reason": "a fan
 )
 def test_a_record_holds_also_if_it_cannot_be_read(tmp_path: Path, record: str, since: str) -> None:
     file = tmp_path / "maintenance.json"
-    maintenance = Maintenance(str(file))
-    assert maintenance.since() == ""
+    host = maintenance(str(file))
+    assert host.read() == ""
     file.write_text(record)
-    assert (maintenance.since(), maintenance.since()) == (since, since)
+    assert (host.read(), host.read()) == (since, since)
     file.unlink()
-    assert maintenance.since() == ""
+    assert host.read() == ""
     file.mkdir()
-    assert maintenance.since() == "an unknown time"
-    assert Maintenance("").since() == ""
+    assert host.read() == "an unknown time"
+    assert maintenance("").read() == ""
 
 
 def test_a_lease_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     file = tmp_path / "fleet-lease.json"
-    lease = Lease(str(file))
-    assert lease.until() == ""
+    play = lease(str(file))
+    assert play.read() == ""
     file.write_text(json.dumps({"run": "1", "owner": "ann", "what": "a rollout", "since": SINCE, "until": SINCE}))
-    assert lease.until() == SINCE
+    assert play.read() == SINCE
     file.write_text("{torn")
-    assert lease.until() == ""
+    assert play.read() == ""
 
 
 @on_loop

@@ -58,5 +58,5 @@ def test_what_a_client_is_told(phase: str, switch: dict[str, Any], message: str)
 
 def test_a_switch_that_does_not_know_whether_it_loads_is_refused() -> None:
     raw = json.dumps(changed_state("http://h:1", {"phase": "switching", "switch": {"loading": "yes"}})).encode()
-    with pytest.raises(StateError, match=r"switch\.loading has the wrong type"):
+    with pytest.raises(StateError, match=r"switch\.loading: expected bool"):
         parse(raw, CONFIG)

@@ -17,6 +17,8 @@ import pytest
 from admin_kit import profile, two_slots, write_keys
 from kit import Answer, Bench, Call, Client, bench, on_uvloop, on_virtual_loop, until
 
+from frontdoor.config import ConfigError, from_table
+
 CHAT, EMBED, MODELS = "/v1/chat/completions", "/v1/embeddings", "/v1/models"
 LOAD_S, SERVE_S = 60.0, 120.0
 LIMITS = {"max_active_generations": 4, "queue_timeout_s": 600, "backend_timeout_s": 600}
@@ -65,17 +67,30 @@ class Host:
         self.asked.append(line.strip())
         answer = {"exit": self.exit or 0, "message": "done"}
         if self.exit is None:
-            answer["exit"] = await self.switch(line.split()[1])
+            verb, target = line.split()[:2]
+            answer["exit"] = await (self.rest() if verb == "idle" else self.switch(target))
         with contextlib.suppress(ConnectionError):
             writer.write(json.dumps(answer).encode() + b"\n")
         writer.close()
 
+    async def rest(self) -> int:
+        """Stop what is served, which nobody asked for."""
+        before = self.served
+        assert not self.run.engine.active, "an answer ran when the model was unloaded"
+        self.write(None, names=[f"served-{before}", f"alias-{before}"])
+        await asyncio.sleep(5)
+        self.write(None, phase="stopped", names=[f"served-{before}", f"alias-{before}"], idle=self.idle(before))
+        return 0
+
+    def idle(self, profile: str) -> dict[str, str]:
+        return {"profile": profile, "since": "2026-06-07T09:08:44Z"}
+
     async def switch(self, target: str) -> int:
         before = self.served
         assert not self.run.engine.active, "an answer ran when the switch was asked for"
-        self.write(
-            None, switch={"id": "1", "from": before, "to": target, "started_at": "", "eta_s": None, "loading": True}
-        )
+        switch = {"id": "1", "from": before, "to": target, "started_at": "", "eta_s": None, "loading": True}
+        # the slot says on what is idle until something is served
+        self.write(None, switch=switch, idle=self.run.app.first.slot.state.idle)
         await asyncio.sleep(self.load_s)
         failed = target in self.bad
         failures = {"failures": [{"phase": "canary"}], "reason": REASON} if failed else {"failures": []}
@@ -402,6 +417,163 @@ async def test_each_slot_loads_its_own_models(tmp_path: Path) -> None:
         # tiny-b is a profile of both, and to be loaded for requests into none
         await host.ask("tiny-b")
         assert len(helper.lines) == 1
+
+
+IDLE_S = 200.0
+BY_IDLE = {"slot": {"idle_s": IDLE_S}}
+UNLOADED, LOADED = "idle tiny-a 200 main", "load tiny-a on-demand main"
+
+
+@pytest.mark.parametrize("name", ["tiny-a", "gpt-9", None])
+@on_virtual_loop
+async def test_a_model_that_nobody_asks_for_is_unloaded_until_the_next_request(
+    tmp_path: Path, name: str | None
+) -> None:
+    async with door(tmp_path, **BY_IDLE) as host:
+        await asyncio.sleep(IDLE_S - 10)
+        assert (await host.ask("tiny-a", seed=30)).status == 200, "which takes a while"
+        await asyncio.sleep(IDLE_S - 10)
+        assert not host.asked
+        await until(lambda: host.run.app.first.slot.state.idle, 60)
+        assert host.asked == [UNLOADED]
+        client = await host.run.client()
+        status = (await client.ask("GET", "/status")).json
+        assert (status["ok"], status["phase"], status["idle"]["profile"]) == (True, "stopped", "tiny-a")
+        assert (await client.ask("GET", "/ready?model=served-tiny-a")).status == 200
+        assert (await client.ask("GET", "/ready?model=other")).status == 503
+        assert b'b70_frontdoor_by_slot_idle{slot="main"} 1\n' in (await client.ask("GET", "/metrics")).body
+        assert (await host.models())["served-tiny-a"] == "loadable"
+        asked = {"model": name} if name else {}
+        waits = asyncio.ensure_future(client.ask("POST", CHAT, json.dumps(asked | {"stream": True}).encode()))
+        await asyncio.sleep(LOAD_S / 2)
+        told = (await (await host.run.client()).ask("GET", "/status")).json
+        assert (told["ok"], told["demand"]["held"], told["demand"]["loads"]) == (True, 1, "tiny-a")
+        assert 29 < told["demand"]["oldest_wait_s"] < 31
+        answer = await waits
+        assert answer.body.startswith(b": waiting\n\n")
+        assert answer.body.endswith(b"data: tiny-a\n\n")
+        assert host.asked == [UNLOADED, LOADED]
+        status = (await client.ask("GET", "/status")).json
+        assert (status["idle"], status["demand"]["held"], status["demand"]["brings_back"]) == (None, 0, "")
+
+
+@on_virtual_loop
+async def test_a_request_that_comes_while_a_model_is_unloaded_waits_for_it(tmp_path: Path) -> None:
+    async with door(tmp_path, **BY_IDLE) as host:
+        await until(lambda: host.asked, 2 * IDLE_S)
+        assert (await host.ask("tiny-a")).json["choices"][0]["message"]["content"] == "tiny-a"
+        assert host.asked == [UNLOADED, LOADED]
+
+
+@on_virtual_loop
+async def test_every_key_brings_the_idle_model_back_and_no_other(tmp_path: Path) -> None:
+    keys = write_keys(tmp_path / "keys.toml", bob="s-bob")
+    async with door(tmp_path, auth={"keys_file": keys}, **BY_IDLE) as host:
+        bob = "Authorization: Bearer s-bob"
+        await until(lambda: host.run.app.first.slot.state.idle, 2 * IDLE_S)
+        assert await host.models(bob) == dict.fromkeys(("served-tiny-a", "alias-tiny-a", "tiny-a"), "loadable")
+        assert (await host.ask("tiny-b", CHAT, bob)).status == 404
+        assert host.asked == [UNLOADED]
+        assert (await host.ask("tiny-a", CHAT, bob)).status == 200
+        assert host.asked[1:] == ["load tiny-a bob main"]
+
+
+@on_virtual_loop
+async def test_what_is_not_unloaded(tmp_path: Path) -> None:
+    """A model that no request could load again, any while a person works on the host or the host refuses, and one whose
+    last switch failed."""
+    note = tmp_path / "maintenance.json"
+    async with door(tmp_path, on_demand=["tiny-b"], **BY_IDLE) as host:
+        await asyncio.sleep(3 * IDLE_S)
+        assert not host.asked
+    async with door(tmp_path, slot={"idle_s": IDLE_S, "maintenance_file": str(note)}) as host:
+        note.write_text('{"since": "2026-06-07T09:08:44Z"}')
+        await asyncio.sleep(3 * IDLE_S)
+        assert not host.asked
+        note.unlink()
+        host.exit = 4
+        await asyncio.sleep(3 * IDLE_S)
+        assert len(host.asked) in (3, 4)
+        assert (await host.ask("tiny-a")).status == 200
+        # it was verified anew, failed and was started anew
+        host.exit, asked = None, len(host.asked)
+        host.note("tiny-a", "tiny-a", outcome="rolled_back", failures=[{"phase": "canary"}])
+        await asyncio.sleep(3 * IDLE_S)
+        assert len(host.asked) == asked
+
+
+@on_virtual_loop
+async def test_after_a_boot_the_next_request_brings_it_back_and_not_what_a_person_stopped(tmp_path: Path) -> None:
+    async with door(tmp_path, **BY_IDLE) as host:
+        # the names of the model are in its profile alone
+        host.write(None, phase="stopped", names=None, idle=host.idle("tiny-a"))
+        client = await host.run.client()
+        await until(lambda: host.run.app.first.slot.state.idle)
+        assert (await client.ask("GET", "/ready?model=alias-tiny-a")).status == 200
+        assert (await host.ask("gpt-9")).json["choices"][0]["message"]["content"] == "tiny-a"
+        host.write(None, phase="stopped", names=["served-tiny-a"], reason="stopped on request")
+        await until(lambda: host.run.app.first.slot.closed)
+        assert (await client.ask("GET", "/ready")).status == 503
+        assert (await host.ask("gpt-9")).json["error"]["code"] == "stopped"
+        assert host.asked == [LOADED]
+
+
+@on_virtual_loop
+async def test_an_idle_model_that_cannot_be_loaded_is_told_and_not_ready(tmp_path: Path) -> None:
+    async with door(tmp_path, **BY_IDLE) as host:
+        host.write(None, phase="stopped", names=None, idle=host.idle("tiny-a"))
+        await until(lambda: host.run.app.first.slot.state.idle)
+        host.exit = 1
+        assert (await host.ask("gpt-9")).json["error"]["code"] == "load_failed"
+        assert (await (await host.run.client()).ask("GET", "/ready")).status == 503
+        await asyncio.sleep(61)
+        assert (await (await host.run.client()).ask("GET", "/ready")).status == 200
+
+
+@on_virtual_loop
+async def test_a_host_in_quarantine_is_not_ready_and_a_load_that_failed_is_no_quarantine(tmp_path: Path) -> None:
+    record = tmp_path / "quarantine.json"
+    async with door(tmp_path, slot={"idle_s": IDLE_S, "quarantine_file": str(record)}) as host:
+        client = await host.run.client()
+        # a load of another profile failed
+        host.write(None, phase="failed", names=None, idle=host.idle("tiny-a"))
+        await until(lambda: host.run.app.first.slot.state.idle)
+        assert (await client.ask("GET", "/ready")).status == 200
+        record.write_text('{"boot_id": ""}')
+        assert (await client.ask("GET", "/ready")).status == 503
+        assert "the host is in quarantine" in (await host.ask("tiny-b")).json["error"]["message"]
+        assert (await host.ask("gpt-9")).json["error"]["code"] == "failed"
+        assert not host.asked
+        record.unlink()
+        assert (await host.ask("gpt-9")).json["choices"][0]["message"]["content"] == "tiny-a"
+        record.write_text('{"boot_id": ""}')
+        await asyncio.sleep(2 * IDLE_S)
+        assert host.asked == [LOADED], "what is unloaded now would not come back"
+
+
+@on_virtual_loop
+async def test_a_name_of_two_profiles_brings_back_the_idle_one(tmp_path: Path) -> None:
+    keys = write_keys(tmp_path / "keys.toml", bob="s-bob")
+    async with door(tmp_path, auth={"keys_file": keys}, **BY_IDLE) as host:
+        first = written("tiny-a")
+        first["frontdoor"]["model_aliases"] = ["alias-tiny-b"]
+        new = tmp_path / "profiles" / "new"
+        new.write_text(json.dumps(first))
+        new.rename(tmp_path / "profiles" / "tiny-a.json")
+        host.write(None, phase="stopped", names=None, idle=host.idle("tiny-b"))
+        await until(lambda: host.run.app.first.slot.state.idle)
+        bob, client = "Authorization: Bearer s-bob", await host.run.client()
+        row = (await client.ask("GET", f"{MODELS}/alias-tiny-b", None, bob)).json
+        assert row["b70"]["profile"] == "tiny-b"
+        assert (await client.ask("GET", "/ready?model=alias-tiny-b")).status == 200
+        answer = await host.ask("alias-tiny-b", CHAT, bob)
+        assert answer.json["choices"][0]["message"]["content"] == "tiny-b"
+        assert host.asked == ["load tiny-b bob main"]
+
+
+def test_idleness_needs_models_on_demand() -> None:
+    with pytest.raises(ConfigError, match="slot main: idle_s needs on_demand"):
+        from_table({"slot": {"idle_s": 60}})
 
 
 @on_virtual_loop

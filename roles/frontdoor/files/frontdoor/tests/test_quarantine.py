@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kit import bench, on_loop
 
-from frontdoor.slot.quarantine import Quarantine
+from frontdoor.slot.host import quarantine
 
 # as the kernel writes the id, and as systemd does
 KERNELS, SYSTEMDS = "0c3a5a4e-5a0c-4c0f-9a57-4f6a2b1f7d11", "0c3a5a4e5a0c4c0f9a574f6a2b1f7d11"
@@ -34,21 +34,21 @@ KERNELS, SYSTEMDS = "0c3a5a4e-5a0c-4c0f-9a57-4f6a2b1f7d11", "0c3a5a4e5a0c4c0f9a5
 def test_a_record_holds_until_its_boot_ends(tmp_path: Path, record: str, boot_id: str, holds: bool) -> None:
     file = tmp_path / "quarantine.json"
     file.write_text(record)
-    quarantine = Quarantine(str(file), boot_id)
-    assert (quarantine.holds(), quarantine.holds()) == (holds, holds)
+    host = quarantine(str(file), boot_id)
+    assert (host.read(), host.read()) == (holds, holds)
 
 
 def test_it_comes_and_goes_with_the_record(tmp_path: Path) -> None:
     file = tmp_path / "quarantine.json"
-    quarantine = Quarantine(str(file), SYSTEMDS)
-    assert not quarantine.holds()
+    host = quarantine(str(file), SYSTEMDS)
+    assert not host.read()
     file.write_text(json.dumps({"boot_id": KERNELS}))
-    assert quarantine.holds()
+    assert host.read()
     file.unlink()
-    assert not quarantine.holds()
+    assert not host.read()
     file.mkdir()
-    assert quarantine.holds()
-    assert not Quarantine("").holds()
+    assert host.read()
+    assert not quarantine("").read()
 
 
 @on_loop

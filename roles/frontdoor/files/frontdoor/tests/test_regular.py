@@ -16,7 +16,7 @@ from kit import serving_state, start_unit
 
 from frontdoor.config import from_table
 from frontdoor.slot import regular
-from frontdoor.slot.journal import History
+from frontdoor.slot.journal import history
 from frontdoor.slot.state import StateFile
 
 
@@ -69,7 +69,7 @@ def test_the_state_file(tmp_path: Path, make: Callable[[Path], None]) -> None:
 def test_the_journal(tmp_path: Path, make: Callable[[Path], None]) -> None:
     path = tmp_path / "main.jsonl"
     make(path)
-    assert History(str(path)).switches() == []
+    assert history(str(path)).read() == []
 
 
 def test_the_end_of_a_file(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from kit import Call, bench, on_loop, serving_state
 
+from frontdoor.policy.dialect import PLAIN
 from frontdoor.policy.routes import GENERATION_PATHS, JSON_PATHS
 
 CHAT = "/v1/chat/completions"
@@ -22,7 +23,7 @@ def state(**request: Any) -> dict[str, Any]:
     """As the slot writes it for a profile of an engine elsewhere."""
     return {
         "profile": {"name": "gpu2", "served_model_name": NAME, "modalities": ["text"], "remote": True},
-        "engine": {**serving_state("")["engine"], "kind": "openai", "metrics": {"tokens": "", "cache": ""}},
+        "engine": {**serving_state("")["engine"], "metrics": {"tokens": "", "cache": ""}, "dialect": PLAIN._asdict()},
         "request": {"model_policy": "reject", "model_aliases": [ALIAS], "allowed_media_domains": [], **request},
     }
 
@@ -146,4 +147,4 @@ async def test_a_state_that_does_not_say_it_rightly_closes_the_slot(tmp_path: Pa
     async with bench(tmp_path) as run:
         run.write_state(sequence=8, profile={"remote": "far"})
         refused = await (await run.client()).chat()
-        assert (refused.status, "profile.remote has the wrong type" in refused.json["error"]["message"]) == (503, True)
+        assert (refused.status, "profile.remote: expected bool" in refused.json["error"]["message"]) == (503, True)

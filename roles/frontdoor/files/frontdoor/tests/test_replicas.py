@@ -20,6 +20,8 @@ import pytest
 from kit import Call, Client, Engine, Hold, bench, in_two_events, moody, on_loop, until
 from several import Slot, rows, several, start_replica, state
 
+from frontdoor.policy.dialect import PLAIN
+
 CHAT = "/v1/chat/completions"
 
 
@@ -480,13 +482,15 @@ async def test_prompts_that_nobody_finds_are_spread(tmp_path: Path) -> None:
         assert slot.asked == [2, 2, 2]
 
 
-@pytest.mark.parametrize(("kind", "status"), [("vllm", 413), ("llama-server", 200)])
+@pytest.mark.parametrize(("counts", "status"), [(True, 413), (False, 200)])
 @on_loop
-async def test_an_answer_that_the_engine_may_end_early_is_not_counted(tmp_path: Path, kind: str, status: int) -> None:
+async def test_an_answer_that_the_engine_may_end_early_is_not_counted(
+    tmp_path: Path, counts: bool, status: int
+) -> None:
     async with several(tmp_path, count=2, permits=1, lengths={0: 600, 1: 600}) as slot:
         told = rows(slot.engines, 1, lengths={0: 600, 1: 600})
         for row in told:
-            row["engine"]["kind"] = kind
+            row["engine"]["dialect"] = PLAIN._replace(counts_answer=counts)._asdict()
         slot.tell(sequence=8, replicas=told, engine=told[0]["engine"])
         assert await answers(await ask(slot, 1, body={"max_completion_tokens": 700})) == [status]
         [client] = await ask(slot, 1, body={"messages": [{"role": "user", "content": "four" * 6000}]})
@@ -766,12 +770,15 @@ async def test_under_load_nothing_is_lost_and_limits_hold(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"open": "yes"}, "replicas[0]: open has the wrong type"),
-        ({"limits": {"max_active_generations": 0, "max_model_len": 5}}, "replicas[0]: limits.max_active_generations"),
-        ({"limits": None}, "replicas[0]: limits has the wrong type"),
-        ({"cards": ["0"]}, "replicas[0]: cards is no list of numbers"),
+        ({"open": "yes"}, "replicas[0].open: expected bool, got 'yes'"),
+        ({"limits": {"max_active_generations": 0, "max_model_len": 5}}, "replicas[0].limits.max_active_generations: 0"),
+        ({"limits": None}, "replicas[0].limits: expected a table"),
+        ({"cards": ["0"]}, "replicas[0].cards[0]: expected int"),
         ({"backend_url": "https://x"}, "must look like http://HOST:PORT"),
-        ({"engine": {"unit": "a/b", "invocation_id": "", "started_at": ""}}, "replicas[0]: engine.unit is no name"),
+        (
+            {"engine": {"unit": "a/b", "invocation_id": "", "started_at": ""}},
+            "replicas[0].engine.unit: 'a/b'",
+        ),
     ],
 )
 @on_loop

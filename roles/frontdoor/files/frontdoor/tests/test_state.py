@@ -13,6 +13,7 @@ import pytest
 from kit import bench, changed_state, on_loop, serving_state, start_unit
 
 from frontdoor.config import Config, ConfigError, from_table, load
+from frontdoor.policy.dialect import PLAIN
 from frontdoor.slot.state import StateError, StateFile, parse
 
 
@@ -66,40 +67,37 @@ def test_without_a_slot_the_fallbacks_serve() -> None:
     ("changes", "message"),
     [
         ({"schema": 2}, "schema 2 is not known"),
-        ({"phase": "dancing"}, "phase 'dancing' is none of"),
-        ({"open": "yes"}, "open has the wrong type"),
-        ({"sequence": True}, "sequence has the wrong type"),
-        ({"limits": {"max_active_generations": 0}}, "limits.max_active_generations is 0, which is not between 1"),
-        ({"limits": {"queue_timeout_s": 1e300}}, "limits.queue_timeout_s is 1e+300, which is not between 0"),
-        ({"request": {"max_tokens_default": -5}}, "request.max_tokens_default is -5, which is not between 0"),
-        ({"request": {"max_tokens_cap": -1}}, "request.max_tokens_cap is -1, which is not between 0"),
-        ({"request": {"max_tokens_cap": 10**9}}, "request.max_tokens_cap is 1000000000, which is not"),
-        ({"request": {"model_aliases": ["a", 5]}}, "request.model_aliases is no list of texts"),
-        ({"retry_after_s": 1e300}, "retry_after_s is 1e+300, which is not between 0"),
-        ({"retry_after_s": -1}, "retry_after_s is -1, which is not between 0"),
-        ({"sequence": -1}, "sequence is -1, which is below 0"),
-        ({"profile": {"modalities": "text"}}, "profile.modalities has the wrong type"),
-        ({"profile": {"modalities": ["text", 1]}}, "profile.modalities is no list of texts"),
-        ({"profile": {"served_model_name": 5}}, "profile.served_model_name has the wrong type"),
-        ({"switch": {"eta_s": 1e300}}, "switch.eta_s is 1e+300, which is not between 0"),
-        ({"switch": {"eta_s": "soon"}}, "switch.eta_s has the wrong type"),
-        ({"switch": {"started_at": 5}}, "switch.started_at has the wrong type"),
-        ({"engine": {"unit": "../x"}}, "engine.unit is no name of a unit"),
-        ({"engine": {"unit": "x\0"}}, "engine.unit is no name of a unit"),
-        ({"engine": {"metrics": "x"}}, "engine.metrics has the wrong type"),
-        ({"engine": {"metrics": {"tokens": "a", "cache": "b c"}}}, "engine.metrics.cache is no name of a metric"),
-        ({"profile": {"engine_version": 1}}, "profile.engine_version has the wrong type"),
-        ({"profile": {"reasoning": []}}, "profile.reasoning is not what the schema allows"),
-        ({"profile": {"reasoning": {"how": "disabled"}}}, "profile.reasoning is not what the schema allows"),
-        (
-            {"profile": {"reasoning": {"how": "guess", "template_kwargs": {}}}},
-            "profile.reasoning is not what the schema allows",
-        ),
-        ({"limits": []}, "limits has the wrong type"),
+        ({"phase": "dancing"}, "phase: 'dancing' is none of"),
+        ({"open": "yes"}, "open: expected bool, got 'yes'"),
+        ({"sequence": True}, "sequence: expected int, got True"),
+        ({"limits": {"max_active_generations": 0}}, "limits.max_active_generations: 0 is below the minimum 1"),
+        ({"limits": {"queue_timeout_s": 1e300}}, "limits.queue_timeout_s: 1e+300 is above the maximum"),
+        ({"request": {"max_tokens_default": -5}}, "request.max_tokens_default: -5 is below the minimum 0"),
+        ({"request": {"max_tokens_cap": -1}}, "request.max_tokens_cap: -1 is below the minimum 0"),
+        ({"request": {"max_tokens_cap": 10**9}}, "request.max_tokens_cap: 1000000000 is above the maximum"),
+        ({"request": {"model_aliases": ["a", 5]}}, "request.model_aliases: expected a list of strings, got ['a', 5]"),
+        ({"retry_after_s": 1e300}, "retry_after_s: 1e+300 is above the maximum"),
+        ({"retry_after_s": -1}, "retry_after_s: -1.0 is below the minimum 0"),
+        ({"sequence": -1}, "sequence: -1 is below the minimum 0"),
+        ({"profile": {"modalities": "text"}}, "profile.modalities: expected a list of strings, got 'text'"),
+        ({"profile": {"modalities": ["text", 1]}}, "profile.modalities: expected a list of strings"),
+        ({"profile": {"served_model_name": 5}}, "profile.served_model_name: expected str, got 5"),
+        ({"switch": {"eta_s": 1e300}}, "switch.eta_s: 1e+300 is above the maximum"),
+        ({"switch": {"eta_s": "soon"}}, "switch.eta_s: expected float, got 'soon'"),
+        ({"switch": {"started_at": 5}}, "switch.started_at: expected str"),
+        ({"engine": {"unit": "../x"}}, "engine.unit: "),
+        ({"engine": {"unit": "x\0"}}, "engine.unit: "),
+        ({"engine": {"metrics": "x"}}, "engine.metrics: expected a table"),
+        ({"engine": {"metrics": {"tokens": "a", "cache": "b c"}}}, "engine.metrics.cache: 'b c' does not match"),
+        ({"engine": {"dialect": {**PLAIN._asdict(), "penalty": 1}}}, "engine.dialect.penalty: expected str, got 1"),
+        ({"profile": {"reasoning": []}}, "profile.reasoning: expected a table"),
+        ({"profile": {"reasoning": {"how": "disabled"}}}, "profile.reasoning.template_kwargs is missing"),
+        ({"profile": {"reasoning": {"how": "guess", "template_kwargs": {}}}}, "profile.reasoning.how: 'guess' is none"),
+        ({"limits": []}, "limits: expected a table, got []"),
         ({"backend_url": "https://h:1"}, "must look like http://HOST:PORT"),
-        ({"request": {"chat_template_kwargs": "x"}}, "request.chat_template_kwargs has the wrong type"),
-        ({"open": None}, "open has the wrong type: None"),
-        ({"request": {"model_policy": "guess"}}, "request.model_policy 'guess' is none of pass, rewrite, reject"),
+        ({"request": {"chat_template_kwargs": "x"}}, "request.chat_template_kwargs: expected a table"),
+        ({"open": None}, "open: expected bool, got None"),
+        ({"request": {"model_policy": "guess"}}, "request.model_policy: 'guess' is none of pass, rewrite, reject"),
     ],
 )
 def test_what_is_wrong_is_named(changes: dict[str, object], message: str) -> None:
@@ -217,7 +215,7 @@ async def test_what_cannot_be_trusted_closes_the_slot_and_says_why(tmp_path: Pat
         run.write_state(request={"max_tokens_default": -5})
         answer = await client.chat()
         assert (answer.status, answer.header("Retry-After")) == (503, "30")
-        assert "request.max_tokens_default is -5" in answer.json["error"]["message"]
+        assert "request.max_tokens_default: -5" in answer.json["error"]["message"]
         run.write_state()
         assert (await client.chat()).status == 200
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._arguments import layout_of
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import bench, draw, job
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.bench import BenchmarkError
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import essence
@@ -22,7 +23,6 @@ from ansible_collections.arcpro.b70.plugins.module_utils._evidence import job as
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import ToldToEndFault
-from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import layout_of
 from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkError
 from unit.plugins.module_utils._evidence.records import HOST, record
 from unit.plugins.module_utils._slot.calls import host, switch

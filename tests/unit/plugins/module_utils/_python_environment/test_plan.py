@@ -154,7 +154,7 @@ class TestDecide:
 def test_a_failure_names_each_place_the_address_and_what_to_do():
     usual, own = plan.attempts(TORCH, plan.Sources())[2:]
     cached = plan.attempts(TORCH, plan.Sources())[0]
-    text = plan.failure(TORCH, "/opt/b70/env", [(cached, "offline"), (usual, LACKING), (own, REFUSED)])
+    text = plan.failure(TORCH, "/opt/b70/env", [(cached, "offline"), (usual, LACKING), (own, REFUSED)], "by a proxy")
     first, usual_said, own_said, advice = text.splitlines()
     assert first == "torch could not be installed into /opt/b70/env."
     assert usual_said.startswith("the indexes that uv is configured for on this host: error: No solution found")
@@ -165,7 +165,7 @@ def test_a_failure_names_each_place_the_address_and_what_to_do():
         "cause: Connection refused (os error 111)"
     )
     assert advice.startswith(
-        "Let the host reach https://<secret>:<secret>@vendor/whl/xpu/torch/, set a proxy or a mirror"
+        "uv went by a proxy. Let the host reach https://<secret>:<secret>@vendor/whl/xpu/torch/, set a proxy"
     )
 
 

@@ -244,6 +244,10 @@ class FakeUnit:
     started_from: str | None = None  # the same at its last start
     stop_limit_s: float = 0.0  # of the unit as systemd has loaded it, at its last start
 
+    asleep: bool = False
+    sleep_fault: str = ""  # what goes wrong with its sleep
+    asked_asleep: bool = False  # for tokens, which it may generate when it wakes
+
     running: int = 0  # requests that it counts
     tokens: int = 0  # that it has generated
     cache: float = 0.0  # share of it in use
@@ -277,6 +281,9 @@ def _all_together(layout: Layout, units: Sequence[str]) -> bool:
     return all(_together(layout, one, other) for one, other in combinations(units, 2))
 
 
+# What a wake makes of an engine.
+AWAKE = {"wrong_awake": "wrong_answer", "garbage_awake": "garbage", "forgets_asleep": "empty"}
+SLEEP_FAULTS = ("never_sleeps", "hang_sleep", "keeps_memory", "dies_asleep", "hang_wake", "never_wakes", *AWAKE)
 _OF_PATHS = {"texts", "readonly", "hidden", "unreadable", "full", "prefetched", "card_locks", "boot_only"}
 
 
@@ -310,6 +317,7 @@ class FakeHost:
         self.foreign: tuple[Holder, ...] = ()
         self.device_users: tuple[Holder, ...] = ()
         self.cards = 0
+        self.standby_ports: dict[str, int] = {}  # of units that may sleep
         self.nodes: dict[str, Callable[[str], Reply]] = {}  # what answers a path, by address and port of the node
         self.interfaces: dict[str, tuple[str, ...]] = {}  # addresses by network device
         self.bound_anew: Callable[[str], object] = lambda _address: None
@@ -387,6 +395,15 @@ class FakeHost:
     def put(self, path: PurePosixPath, text: str) -> None:
         self.texts[path] = (text, self.now())
 
+    def render_standby(self, *names: str, most: int = 1, **changes: Any) -> None:
+        """Renders profiles whose engines may sleep, each with a port of its own."""
+        self.slot_settings["standby"] = most
+        for name in names:
+            port = self.standby_ports.setdefault(self.layout.unit(name), self.port + 16 + len(self.standby_ports))
+            data = profile_data(name)
+            own = {"engine__argv": [*data["engine"]["argv"][:-1], str(port)], "standby": True, **changes}
+            self.render(name, engine__backend_url=f"http://127.0.0.1:{port}", **own)
+
     def unit_text(self, unit: FakeUnit) -> str:
         return self.texts.get(self.layout.unit_dir / unit.name, ("", None))[0]
 
@@ -445,7 +462,10 @@ class FakeHost:
         self.launch(unit)
 
     def launch(self, unit: FakeUnit) -> None:
-        """systemd starts the unit; its process begins when its turn has come."""
+        """systemd starts the unit; its process begins when its turn has come. One that fell asleep starts nothing."""
+        if self.layout.standby_file(unit.name) in self.texts:
+            self._down(unit, "inactive")
+            return
         self.starts += 1
         unit.begun.append(self.mono)
         unit.invocation = f"{self.starts:032x}"
@@ -462,6 +482,7 @@ class FakeHost:
             self.logs[unit.invocation] = ("INFO loading", LOST)
         unit.started, unit.started_at, unit.live_fault, unit.answers = self.mono, self.now(), unit.fault, 0
         unit.running = unit.tokens = 0
+        unit.asleep = False
         if unit.loaded is None:
             unit.loaded = self.unit_text(unit)
         unit.started_from = unit.loaded
@@ -487,8 +508,9 @@ class FakeHost:
     def reboot(self) -> None:
         """Processes and /run are gone; what is enabled is started."""
         self.boots += 1
-        for path in self.boot_only:
-            self.texts.pop(path, None)
+        for path in [*self.texts]:
+            if path in self.boot_only or path.parent == self.layout.standby_dir:
+                del self.texts[path]
         self.frontdoor_sequence = 0
         for unit in self.units.values():
             self._down(unit, "inactive")
@@ -508,7 +530,11 @@ class FakeHost:
 
     @property
     def running(self) -> list[str]:
-        return [unit.name for unit in self.units.values() if unit.up]
+        return [unit.name for unit in self.units.values() if unit.up and not unit.asleep]
+
+    @property
+    def sleeping(self) -> list[str]:
+        return sorted(unit.name for unit in self.units.values() if unit.up and unit.asleep)
 
     @property
     def enabled(self) -> list[str]:
@@ -529,13 +555,16 @@ class FakeHost:
     def engine(self, port: int | None = None) -> FakeUnit | None:
         """The engine that holds a port; units of the tests that have no text of their own hold the first one."""
         for unit in self.units.values():
-            if unit.up and unit.name.startswith("b70-slot") and self.port_of(unit) == (port or self.port):
+            asked = self.port_of(unit) == (port or self.port) or (port is None and unit.name in self.running[:1])
+            if asked and unit.up and unit.name.startswith("b70-slot"):
                 return unit
         return None
 
     def port_of(self, unit: FakeUnit) -> int:
         """A replica listens behind the first one."""
         which = unit.name.removesuffix(".service").partition("@")[2]
+        if unit.name in self.standby_ports:
+            return self.standby_ports[unit.name]
         return self.port + (1 if which == BESIDE else int(which or 0))
 
     def served(self) -> dict[str, bool]:
@@ -547,7 +576,7 @@ class FakeHost:
         state = self.state
         is_open = state is not None and state.open
         up = [unit for unit in self.units.values() if unit.pid]
-        slot = [unit.name for unit in up if unit.name.startswith("b70-slot")]
+        slot = [unit.name for unit in up if unit.name.startswith("b70-slot") and not unit.asleep]
         if not _all_together(self.layout, slot):
             raise Broken(f"two engines run: {slot}")
         enabled = self.enabled
@@ -563,6 +592,8 @@ class FakeHost:
         if not self.gate_verified:
             return
         for engine in up:
+            if engine.asleep and engine.invocation in state.passed:
+                raise Broken(f"clients are given to {engine.name}, which sleeps")
             if engine.live_fault not in HARMLESS and engine.invocation in state.passed:
                 raise Broken(f"the frontdoor is open for {engine.name}, whose engine is {engine.live_fault}")
 
@@ -570,6 +601,8 @@ class FakeHost:
         """Where a run may leave the host: verified and served, or nothing is and the frontdoor says why."""
         self.check()
         state = self.state
+        if any(unit.asked_asleep for unit in self.units.values()):
+            raise Broken("an engine that sleeps was asked for tokens")
         if state is not None and state.open:
             up = {unit.invocation: unit.name for unit in self.units.values() if unit.up}
             if not state.passed or not {*state.passed} <= {*up} or not all(state.passed.values()):
@@ -581,8 +614,8 @@ class FakeHost:
             if self.enabled != sorted(target) and not (self.enabled == [] and self.layout.unit_dir in self.readonly):
                 raise Broken(f"{target} is served, enabled is {self.enabled}")
         else:
-            if self.running:
-                raise Broken(f"closed, but {self.running} run")
+            if self.running or self.sleeping:
+                raise Broken(f"closed, but {self.running} run and {self.sleeping} sleep")
             if {*map(self.layout.profile_of, self.enabled)} - {self.wanted}:
                 raise Broken(f"{self.enabled} would start at boot, and {self.wanted} is wanted")
             if state is not None and not state.reason:
@@ -696,9 +729,11 @@ class FakeUnits:
         for other in self._host.units.values():
             # Conflicts= in the units
             own = name == other.name or self._host.layout.node_unit in (name, other.name)
-            one = _together(self._host.layout, name, other.name)
+            one = _together(self._host.layout, name, other.name) or {name, other.name} <= {*self._host.standby_ports}
             if not own and not one and other.active not in ("inactive", "failed"):
                 self._host._down(other, "inactive")
+        if self._host.units[name].up and name in self._host.standby_ports:
+            return  # it runs already
         self._host.units[name].restarts, self._host.units[name].loaded = 0, None
         self._host.units[name].begun = []
         self._host.launch(self._host.units[name])
@@ -783,6 +818,8 @@ class FakeHttp:
         fault = engine.live_fault
         if url.endswith("/health"):
             return Reply(500, "broken") if fault == "health_500" else Reply(200)
+        if url.endswith("/is_sleeping"):
+            return Reply(200, json.dumps({"is_sleeping": engine.asleep}))
         if url.endswith("/metrics"):
             return Reply(200, engine.metrics())
         served = "another" if fault == "wrong_id" else self._host.layout.profile_of(engine.name)
@@ -825,6 +862,11 @@ class FakeHttp:
         if engine is None:
             return Reply(0, error="refused")
         self._host.mono += 0.02
+        if url.endswith(("/sleep?level=1", "/wake_up")):
+            return self._sleep(engine, url.endswith("/wake_up"), timeout_s)
+        if engine.asleep:
+            engine.asked_asleep = True
+            return Reply(500, "EngineCore encountered an issue")
         fault = engine.live_fault
         if fault == "wedged":
             self._host.mono += timeout_s
@@ -850,6 +892,24 @@ class FakeHttp:
             text = "slh"
         text = {"garbage": "!" * 40, "empty": "  "}.get(fault, text)
         return Reply(200, json.dumps({"choices": [{"message": {"content": text}}]}))
+
+    def _sleep(self, engine: FakeUnit, wakes: bool, timeout_s: float) -> Reply:
+        fault = engine.sleep_fault
+        if fault == ("hang_wake" if wakes else "hang_sleep"):
+            self._host.mono += timeout_s
+            return Reply(0, error="timeout")
+        if wakes:
+            engine.asleep = fault == "never_wakes"
+            engine.live_fault = AWAKE.get(fault, engine.live_fault)
+            if fault == "loses_card":
+                self._host.logs[engine.invocation] = ("INFO waking", LOST)
+                self._host._down(engine, "failed")
+            return Reply(200)
+        engine.asleep = fault != "never_sleeps"
+        if fault == "dies_asleep":
+            engine.active, engine.sub, engine.pid = "activating", "auto-restart", 0
+            engine.restart_at = self._host.mono + 15.0
+        return Reply(200)
 
     def upload(self, url: str, fields: Mapping[str, str], file: Upload, timeout_s: float) -> Reply:
         self._host.step()
@@ -1100,7 +1160,8 @@ class FakeProcesses:
 
     def card_memory(self, nodes: Sequence[str]) -> tuple[CardMemory, ...]:
         self._host.step()
-        used: int | None = 30 * 2**30 if self._host.mono < self._host.memory_until else 2**28
+        held = any(unit.up and unit.asleep and unit.sleep_fault == "keeps_memory" for unit in self._host.units.values())
+        used: int | None = 30 * 2**30 if self._host.mono < self._host.memory_until or held else 2**28
         if not self._host.memory_told:
             used = None
         return tuple(CardMemory(node, used, 32 * 2**30) for node in nodes)

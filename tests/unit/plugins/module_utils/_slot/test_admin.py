@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the frontdoor may ask of the slots: the request decides between three commands, everything else is refused."""
+"""What the frontdoor may ask of the slots: the request decides between a few commands, everything else is refused."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import admin, api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.recorded import KINDS, unit_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Layout, SlotFault
 from unit.plugins.module_utils._slot.calls import b70ctl, host
-from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, request
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeUnit, request
 from unit.plugins.module_utils._slot.two_slots import AUX, TwoSlots
 
 
@@ -82,6 +83,24 @@ def test_a_load_is_a_switch(fake_host):
     assert ask(fake_host, b"load b root\n") == ({"exit": 0, "message": "well"}, [("switch", "b", "--why", why)])
 
 
+def test_an_idle_profile_is_stopped_as_such(fake_host):
+    why = "nobody asked for a for 1800 s"
+    assert ask(fake_host, b"idle a 1800\n")[1] == [("stop", "--idle", "--why", why)]
+    assert ask(fake_host, b"idle b 1800\n")[0]["exit"] == admin.REFUSED
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_work_on_the_engine_keeps_it_although_no_request_comes(fake_host, kind):
+    """A soak and others ask the engine itself, so the frontdoor knows nothing of them."""
+    unit = FakeUnit(unit_of(kind, "main"), active="active", sub="running")
+    fake_host.units[unit.name] = unit
+    answer, ran = ask(fake_host, b"idle a 1800\n")
+    assert (answer["exit"], ran) == (admin.REFUSED, [])
+    assert f"{unit.name} runs" in answer["message"]
+    # a person means it
+    assert ask(fake_host, b"unload a root\n")[1]
+
+
 def test_an_unload_is_a_stop_of_that_profile_only(fake_host):
     why = "unload a, asked over HTTP with the key root"
     assert ask(fake_host, b"unload a root\n")[1] == [("stop", "--why", why)]
@@ -113,7 +132,7 @@ def test_a_line_may_name_another_slot_of_the_host(two):
 @pytest.mark.parametrize("others", [[], ["aux"], ["aux", "third"]])
 def test_the_unit_of_the_helper_may_write_what_a_switch_in_any_slot_writes(others):
     """Also a switch of main does, which stops a slot that uses a card of its profile."""
-    folder = Path(__file__).parents[5] / "roles/frontdoor/templates"
+    folder = Path(__file__).parents[5] / "templates"
     given = {"frontdoor_slot": "main", "frontdoor_other_slots": others, "frontdoor_slot_command": "/opt/b70/bin/b70ctl"}
     given |= {"frontdoor_slot_config_dir": str(LAYOUT.config_dir), "frontdoor_slot_state_dir": str(LAYOUT.state_dir)}
     given |= {"frontdoor_state_file": str(LAYOUT.state_file), "__paths_slot_run_dir": str(LAYOUT.run_dir)}

@@ -69,7 +69,7 @@ def test_what_the_driver_does_not_tell_is_unknown_and_not_free():
 
 
 def test_the_helper_of_the_frontdoor_may_ask():
-    helper = (Path(__file__).parents[5] / "roles/frontdoor/templates/b70-slot-admin@.service.j2").read_text()
+    helper = (Path(__file__).parents[5] / "templates/b70-slot-admin@.service.j2").read_text()
     (line,) = [line for line in helper.splitlines() if line.startswith("CapabilityBoundingSet=")]
     # the kernel's table of processes, and the driver's answer about memory
     assert {"CAP_SYS_PTRACE", "CAP_PERFMON"} <= set(line.split("=")[1].split())

@@ -87,6 +87,15 @@ def test_check_mode_on_a_pristine_host_finds_what_no_task_would_install(parts, w
     assert (predicted["failed"], words in predicted["msg"]) == (True, True)
 
 
+def test_check_mode_does_not_look_for_what_comes_with_the_unit(fake_host):
+    sleepy = {"engine__settings": {"enable_sleep_mode": True}}
+    assert not planned(fake_host, "a", ("unit",), **sleepy)["failed"]
+    fake_host.render("a", **sleepy)
+    refused = check(fake_host, "a")
+    assert (refused["failed"], "nft is missing" in refused["msg"]) == (True, True)
+    assert "set slot_standby and run site.yml" in refused["msg"]
+
+
 def test_check_mode_predicts_that_a_legacy_unit_will_be_stopped():
     fake_host = FakeHost()
     fake_host.units["minimax-vllm.service"] = FakeUnit("minimax-vllm.service", enabled=True)

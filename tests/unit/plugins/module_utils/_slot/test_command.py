@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -18,6 +19,17 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.recorded im
 from unit.plugins.module_utils._evidence.records import record
 from unit.plugins.module_utils._slot.calls import b70ctl, host, recover
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeUnit, Killed
+
+ROOT = Path(__file__).parents[5]
+TYPED = re.compile(r"(?:^|`|C\()b70ctl(?:-\w+)? ([a-z][a-z-]*)", re.MULTILINE)
+
+
+def test_documents_name_commands_that_exist():
+    pages = [*ROOT.glob("docs/*.md"), *ROOT.glob("roles/*/README.md"), *ROOT.glob("plugins/modules/*.py")]
+    named = {word: page.name for page in pages for word in TYPED.findall(page.read_text(encoding="utf-8"))}
+    assert len(named) > 10
+    there = command.words_of(command.parser())
+    assert {word: page for word, page in named.items() if word not in there} == {}
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.controller import Do
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.observe import read_memory
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.journal import read_memory
 from unit.plugins.module_utils._slot.calls import b70ctl, host, made_once, switch
 from unit.plugins.module_utils._slot.controlled import Controlled
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, Killed

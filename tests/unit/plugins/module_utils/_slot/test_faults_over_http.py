@@ -42,6 +42,7 @@ class Http(HttpClient):
 
     def __init__(self, sim_host: SimHost) -> None:
         super().__init__()
+        self.host = sim_host
         self._memory = FakeHttp(sim_host)
 
     def get(self, url: str, timeout_s: float) -> Reply:
@@ -71,13 +72,17 @@ class SimHost(FakeHost):
         self.fault_of[unit.invocation] = unit.fault
         told = {"faults": [unit.fault] if unit.fault else [], "load_s": 0, "token_s": 0}
         (self.folder / f"{LAYOUT.profile_of(unit.name)}.json").write_text(json.dumps(told))
+        self.processes[unit.name] = self.spawn(unit)
+
+    def spawn(self, unit: FakeUnit) -> subprocess.Popen[str]:
+        """Start the unit's process; return it when it is ready, or never will be."""
         _interpreter, *argv = unit.cmdline
         environment = {**os.environ, "INVOCATION_ID": unit.invocation}
         process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=environment)
-        self.processes[unit.name] = process
         assert process.stderr is not None
         ready = "Loading" if unit.fault == "never-ready" else "startup complete"
         assert any(ready in line for line in process.stderr), f"{argv} ended with {process.wait()}"
+        return process
 
     def _down(self, unit: FakeUnit, active: str) -> None:
         super()._down(unit, active)

@@ -19,7 +19,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import HostFiles
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.locks import FileLocks
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.frontdoor import FrontdoorLink, read_state
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.observe import read_memory
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.journal import read_memory
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import quarantine
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import Effects
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Layout, Mode

@@ -30,7 +30,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.locks import
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.node_server import NodeServer
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.processes import ProcTable, listeners, unit_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.systemd import Systemd, parse_show, telling
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.observe import JOURNAL_TAIL_BYTES
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.journal import JOURNAL_TAIL_BYTES
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import recorded
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.journal import encode, remember
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import RENDERING, SETTLING

@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.do import settle
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import HostFiles
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.observe import read_memory
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.journal import read_memory
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.journal import encode_memory
 from unit.plugins.module_utils._slot.calls import host, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, Killed, request

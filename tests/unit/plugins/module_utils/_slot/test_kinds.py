@@ -88,3 +88,10 @@ def test_of_an_unknown_kind_what_every_engine_has_is_read():
     assert kind.served(models) == ("m", None)
     assert kind.apart({"a": 1}, "s") == {"a": 1}
     assert diagnose(["RuntimeError: UR_RESULT_ERROR_DEVICE_LOST"], kind=kind) is None
+
+
+@EVERY
+def test_a_kind_without_a_sleep_never_sleeps(kind):
+    asked = {"enable_sleep_mode": True}
+    assert kind.sleeps(asked) is (kind.sleep is not None) is (kind.name == "vllm")
+    assert not kind.sleeps({})

@@ -14,7 +14,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.daemons import daemon
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.controller import LOOK_S
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.observe import read_memory
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.journal import read_memory
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import liveness
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Reply
 from unit.plugins.module_utils._slot.calls import b70ctl, host, recover, switch

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import caches, command
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.do.run import DPKG_STATUS, KERNEL_RELEASE
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.observe import read_memory
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.journal import read_memory
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import load_times
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Mode
 from unit.plugins.module_utils._slot.calls import b70ctl, host, recover, switch

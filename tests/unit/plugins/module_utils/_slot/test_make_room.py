@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.observe import read_memory
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.journal import read_memory
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Mode
 from unit.plugins.module_utils._slot.calls import killed_anywhere, names
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, request

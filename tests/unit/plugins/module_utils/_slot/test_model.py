@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.observe import remembered
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.journal import remembered
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import quarantine
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Holder, Mode, OnFailure
 from unit.plugins.module_utils._slot.fake_host import (

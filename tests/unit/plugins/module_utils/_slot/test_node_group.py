@@ -428,6 +428,18 @@ def test_a_follower_keeps_its_place_between_two_profiles_of_the_group(group):
     assert LAYOUT.before_file not in group.beta.texts
 
 
+def test_a_follower_gets_back_what_served_and_not_what_slept(group):
+    group.beta.render_standby(*"ab")
+    assert not switch(group.beta, "a")["failed"]
+    serve_on_beta(group)
+    assert group.beta.sleeping == [LAYOUT.unit("a")]
+    serve_big(group)
+    assert group.beta.sleeping == []
+    assert not switch(group.alpha, "a")["failed"]
+    group.wait(60)
+    assert group.beta.state.profile_name == "b"
+
+
 def test_what_can_not_be_given_back_is_tried_again_until_somebody_decides(group):
     serve_on_beta(group)
     serve_big(group)

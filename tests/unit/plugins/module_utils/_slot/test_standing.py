@@ -12,6 +12,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _slot_module
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.journal import occupied
 from unit.plugins.module_utils._slot.calls import check, host, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost
 
@@ -105,14 +106,14 @@ def test_a_name_is_taken_as_it_is_and_a_stop_needs_none(fake_host: FakeHost) -> 
 
 
 def test_what_the_slot_holds_is_told_with_its_stacks(fake_host: FakeHost) -> None:
-    found = _slot_module.run_occupied(PARAMS)
+    found = occupied(fake_host.effects(), LAYOUT)
     assert found == {"profile": None, "profiles": []}
     assert switch(fake_host, "a")["outcome"] == "committed"
     stack = {"stack": "cpu", "stack_id": "cpu-1a2b3c4d5e"}
-    assert _slot_module.run_occupied(PARAMS) == {"profile": "a", "profiles": [{"name": "a", **stack}]}
+    assert occupied(fake_host.effects(), LAYOUT) == {"profile": "a", "profiles": [{"name": "a", **stack}]}
     fake_host.put(LAYOUT.slot_file, "{")
-    assert _slot_module.run_occupied(PARAMS)["profile"] == "a", (
+    assert occupied(fake_host.effects(), LAYOUT)["profile"] == "a", (
         "a torn slot.json is written anew by the very play that asks"
     )
     fake_host.put(LAYOUT.profile_json("a"), "{")
-    assert _slot_module.run_occupied(PARAMS)["profiles"] == [{"name": "a", "stack": None, "stack_id": None}]
+    assert occupied(fake_host.effects(), LAYOUT)["profiles"] == [{"name": "a", "stack": None, "stack_id": None}]

@@ -12,7 +12,6 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import systemd
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import HostFault, SlotFault, UnitState
 
-FILES = "minimax-vllm.service disabled enabled\n"
 SHOWN = """\
 Id=b70-slot-main-ghost.service
 LoadState=loaded
@@ -30,10 +29,6 @@ Id=minimax-vllm.service
 LoadState=loaded
 ActiveState=active
 SubState=running
-
-Id=none.service
-LoadState=not-found
-ActiveState=inactive
 """
 
 
@@ -49,8 +44,7 @@ class Runner:
         if self.failing:
             self.failing -= 1
             return subprocess.CompletedProcess(argv, 1, "", "Failed to connect to bus: Connection refused")
-        text = {"list-unit-files": FILES, "show": SHOWN}.get(argv[1], "")
-        return subprocess.CompletedProcess(argv, 0, text, "")
+        return subprocess.CompletedProcess(argv, 0, SHOWN if argv[1] == "show" else "", "")
 
 
 @pytest.fixture
@@ -84,6 +78,7 @@ def test_a_survey_has_what_is_on_disk_and_what_is_loaded_and_the_named_ones(runn
     install(etc, "b70-slot-main-c.service")
     (run / "multi-user.target.wants/b70-slot-main-c.service").symlink_to(etc / "b70-slot-main-c.service")
     install(etc, "b70-slot-other-a.service", wanted=True)
+    install(etc, "minimax-vllm.service")
     # A link without a file, and one to a file that is masked.
     (etc / "multi-user.target.wants/b70-slot-main-gone.service").symlink_to(etc / "b70-slot-main-gone.service")
     (etc / "b70-slot-main-d.service").symlink_to("/dev/null")
@@ -105,9 +100,10 @@ def test_a_survey_has_what_is_on_disk_and_what_is_loaded_and_the_named_ones(runn
 def test_a_survey_does_not_have_systemd_load_what_is_down(runner, folders):
     for name in "abc":
         install(folders[0], f"b70-slot-main-{name}.service")
-    systemd.Systemd().survey("b70-slot-main-", [])
+    systemd.Systemd().survey("b70-slot-main-", ["minimax-vllm.service"])
     ((program, verb, *words),) = runner.calls
-    assert (program, verb, words[words.index("--") + 1 :]) == ("systemctl", "show", ["b70-slot-main-*.service"])
+    asked = ["b70-slot-main-*.service", "[m]inimax-vllm.service"]
+    assert (program, verb, words[words.index("--") + 1 :]) == ("systemctl", "show", asked)
 
 
 def test_a_question_that_systemd_misses_is_asked_again(runner):

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils import _proxy
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import host, job, service, sources
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import NO_TIME, WeightsError
 from ansible_collections.arcpro.b70.plugins.module_utils._work import protocol
@@ -103,6 +104,13 @@ def download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., j
         return one
 
     return begun
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("hub", "http://site:1"), ("peers", None)])
+def test_only_what_is_outside_goes_through_the_proxy_of_the_site(tmp_path, monkeypatch, kind, expected):
+    monkeypatch.setattr(_proxy, "variables", lambda: {"http_proxy": "http://site:1"})
+    request = job.Request("/d/m", {"kind": kind, "stall_s": 60}, {}, {"environment": {}})
+    assert job._environment(request, Folder(tmp_path)).get("http_proxy") == expected
 
 
 def test_the_unit_has_no_rights_and_the_token_is_a_credential(download: Callable[..., job.Download], tmp_path: Path):

@@ -31,6 +31,7 @@ COMMON_ON = {
     "llm-scaler-0-26-0-b2-on-several-cards": "exl3xpu",
     "llm-scaler-0-21-0-b3-1-on-several-cards": "b3-1",
     "llm-scaler-0-21-0-b2-on-several-cards": "llm-scaler-0.21",
+    "sleep-mode-without-graphs": "xpu-0.32",
 }
 SAMPLES = {
     "mtp$": "mtp",
@@ -38,6 +39,7 @@ SAMPLES = {
     "(?i)gemma-4": "google/gemma-4-26B-A4B-it",
     "/intel/oneapi": "/opt/intel/oneapi/lib",
     "^(q|iq)": "q8_0",
+    "^(FULL|PIECEWISE)": "PIECEWISE",
     "^(?!NONE$|0$)": None,
 }
 # What a profile writes where a rule reads what is made of it.

@@ -11,6 +11,7 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue import share
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import DEFAULTS, load_catalogue
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.places import Site
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 
 MINE = """
 name: mine
@@ -66,6 +67,14 @@ def test_what_else_decides_has_a_reading_of_its_own(folder, tmp_path):
     assert reading(folder, site=site).shared(tmp_path)["mine"] == reading(folder, site=site).profiles()["mine"]
 
 
+def test_stacks_are_read_once(folder, monkeypatch, tmp_path):
+    known = load_stacks()
+    assert shared.shared_stacks((), tmp_path) == known
+    monkeypatch.setattr(shared, "load_stacks", lambda folders: pytest.fail("they were read again"))
+    assert shared.shared_stacks((), tmp_path) == known
+    assert "mine" in reading(folder).shared(tmp_path)
+
+
 def test_faults_are_told_to_everyone(folder, tmp_path):
     (folder / "mine.yml").write_text("name: mine\nstack: cpuu\nstatus: experiment\n")
     for _process in range(2):
@@ -79,6 +88,6 @@ def test_a_folder_that_keeps_nothing_costs_no_answer(folder, tmp_path, spoil):
     if spoil == "damaged":
         place.mkdir()
         asked.shared(place)
-        (kept,) = place.glob("*.json")
-        kept.write_text("{")
+        for kept in place.glob("*.json"):
+            kept.write_text("{")
     assert "mine" in asked.shared(place)

@@ -129,4 +129,6 @@ def test_every_derived_variable_names_its_key():
         "collectives": {"memory": "usm", "transport": "ofi", "interface": "lo", "ipc_exchange": "pidfd"},
         "online_quantization": {"offload_weights_first": True},
     }
-    assert set(derived_environment(everything, 1, {"card_interface": "vulkan"})) == set(DERIVED_ENV)
+    found = derived_environment(everything, 1, {"card_interface": "vulkan"})
+    found |= derived_environment({"kind": "vllm", "settings": {"enable_sleep_mode": True}}, 1)
+    assert set(found) == set(DERIVED_ENV)

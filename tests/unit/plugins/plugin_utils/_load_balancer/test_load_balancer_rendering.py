@@ -43,6 +43,7 @@ GIVEN: dict[str, Any] = {
     "keys_file": "",
     "api_keys": {},
     "state_file": "/var/lib/b70-load-balancer/server-state",
+    "template_dirs": [],
 }
 VRRP = keepalived.Vrrp(
     "192.0.2.10/24", "eth0", 51, "geheim12", "192.0.2.2", ["192.0.2.3"], 1, "http://127.0.0.1:8405/health"
@@ -183,10 +184,6 @@ def test_hosts_with_tls_are_verified_by_name(told: dict[str, Any], name: str) ->
 def test_hosts_with_tls_need_a_name(told: dict[str, Any]) -> None:
     with pytest.raises(FleetFault, match=r"^h1: its frontdoor has TLS.*set load_balancer_member_tls_name"):
         host(frontdoor_tls_certificate="/etc/ssl/door.pem", **told)
-
-
-def test_text_is_quoted() -> None:
-    assert haproxy.quoted("it's {a} %[b]") == "'it'\\''s {a} %[b]'"
 
 
 def test_keys_are_digests() -> None:

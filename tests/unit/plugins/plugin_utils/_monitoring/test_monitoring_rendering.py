@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import yaml
 from ansible.template import trust_as_template
 
-from ansible_collections.arcpro.b70.plugins.lookup.monitoring import text_of
 from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer.fleet import FleetFault, addresses_of
 from ansible_collections.arcpro.b70.plugins.plugin_utils._monitoring import alertmanager, prometheus
 
@@ -28,13 +28,21 @@ GIVEN: dict[str, Any] = {
     "prometheus": "127.0.0.1:9090",
     "name": "mon",
     "site": "north",
+    "template_dirs": [],
 }
 
 
 def files(
     hosts: dict[str, Any], balancers: dict[str, Any] | None = None, others: dict[str, Any] | None = None, **changes: Any
 ) -> dict[str, Any]:
-    return prometheus.files(prometheus.settings_of({**GIVEN, **changes}), hosts, balancers or {}, others or {})
+    found = prometheus.files(prometheus.settings_of({**GIVEN, **changes}), hosts, balancers or {}, others or {})
+    return {path: yaml.safe_load(text) for path, text in found.items()}
+
+
+def alerting(
+    receiver: Mapping[str, Any], tomorrow: Mapping[str, Any] | None = None, watchdog: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    return dict(yaml.safe_load(alertmanager.configuration(receiver, tomorrow, watchdog)))
 
 
 def target(file: list[dict[str, Any]]) -> tuple[str, dict[str, str]]:
@@ -101,7 +109,7 @@ def test_all_that_is_read_has_a_site_and_a_host_may_have_its_own() -> None:
         ("lb", "north"),
     }
     assert found["prometheus.yml"]["global"]["external_labels"] == {"site": "north"}
-    own = job(found, prometheus.OWN)["static_configs"]
+    own = job(found, "b70-monitoring")["static_configs"]
     assert {(one["labels"]["service"], one["labels"]["instance"], one["labels"]["site"]) for one in own} == {
         (service, "mon", "north") for service in ("prometheus", "alertmanager", "blackbox")
     }
@@ -141,17 +149,17 @@ def test_metrics_of_a_load_balancer_that_others_may_read(bound: str, address: st
 
 
 def test_all_engines_of_a_host_are_asked_by_one_scrape() -> None:
-    scrape = job(files({"h1": {}}), prometheus.ENGINE)
+    scrape = job(files({"h1": {}}), "b70-engine")
     assert (scrape["metrics_path"], scrape["params"]) == ("/engine/metrics", {"replica": ["all"]})
 
 
 def test_the_key_is_a_file_and_stands_nowhere_else() -> None:
     hosts = {"h1": {"frontdoor_api_keys": {"prometheus": "sha256:00"}}, "h2": {}}
     found = files(hosts, key_file="/k", ca_file="/ca")
-    for name in (prometheus.FRONTDOOR, prometheus.ENGINE):
+    for name in ("b70-frontdoor", "b70-engine"):
         assert job(found, name)["authorization"] == {"credentials_file": "/k"}
         assert job(found, name)["tls_config"] == {"ca_file": "/ca"}
-    assert "authorization" not in job(found, prometheus.NODE)
+    assert "authorization" not in job(found, "b70-node")
 
 
 def test_hosts_that_want_a_key_are_named_when_there_is_none() -> None:
@@ -172,20 +180,20 @@ def test_an_address_that_is_none_names_the_host() -> None:
 def test_without_its_services_prometheus_asks_for_none() -> None:
     found = files({"h1": {}}, blackbox="", alertmanager="", rule_files=["/own.yml"])
     assert "alerting" not in found["prometheus.yml"]
-    assert prometheus.PROBE not in [one["job_name"] for one in found["prometheus.yml"]["scrape_configs"]]
+    assert "b70-probe" not in [one["job_name"] for one in found["prometheus.yml"]["scrape_configs"]]
     assert found["prometheus.yml"]["rule_files"] == ["/etc/b70-monitoring/rules/b70.yml", "/own.yml"]
     assert list(found)[-1] == "prometheus.yml"
 
 
 def test_alertmanager_tells_the_receiver_and_is_quiet_without_one() -> None:
     receiver = {"webhook_configs": [{"url": "https://alerts.example"}]}
-    config = alertmanager.configuration(receiver)
+    config = alerting(receiver)
     assert config["receivers"][0] == {"name": config["route"]["receiver"], **receiver}
-    assert alertmanager.configuration({})["receivers"][0] == {"name": config["route"]["receiver"]}
+    assert alerting({})["receivers"][0] == {"name": config["route"]["receiver"]}
 
 
 def test_a_host_in_maintenance_is_silent_and_nobody_is_told_of_that() -> None:
-    config = alertmanager.configuration({})
+    config = alerting({})
     silent = config["route"]["routes"][0]
     assert silent == {
         "receiver": config["receivers"][1]["name"],
@@ -200,7 +208,7 @@ def test_a_host_in_maintenance_is_silent_and_nobody_is_told_of_that() -> None:
 
 
 def test_the_work_of_a_play_silences_what_it_causes_and_not_what_fails_in_it() -> None:
-    rules = alertmanager.configuration({})["inhibit_rules"]
+    rules = alerting({})["inhibit_rules"]
     (work,) = [rule for rule in rules if rule["source_matchers"] == ["alertname=B70HostInWork"]]
     assert work["equal"] == ["site", "instance"]
     (silenced,) = work["target_matchers"]
@@ -210,19 +218,19 @@ def test_the_work_of_a_play_silences_what_it_causes_and_not_what_fails_in_it() -
 
 def test_warnings_wait_for_tomorrow_and_a_dead_mans_switch_hears_every_minute() -> None:
     now, tomorrow, dead_man = ({"webhook_configs": [{"url": f"https://{name}"}]} for name in ("now", "later", "switch"))
-    config = alertmanager.configuration(now, tomorrow, dead_man)
+    config = alerting(now, tomorrow, dead_man)
     names = {one["name"]: one for one in config["receivers"]}
     _nobody, always, later = config["route"]["routes"]
     assert (always["matchers"], always["repeat_interval"]) == (["alertname=Watchdog"], "1m")
     assert names[always["receiver"]]["webhook_configs"] == dead_man["webhook_configs"]
     assert later["matchers"] == ["severity=warning"]
     assert names[later["receiver"]]["webhook_configs"] == tomorrow["webhook_configs"]
-    _nobody, always, later = alertmanager.configuration(now)["route"]["routes"]
+    _nobody, always, later = alerting(now)["route"]["routes"]
     assert (always["receiver"], later["receiver"]) == ("nobody", config["route"]["receiver"])
 
 
 def test_hosts_of_one_name_at_two_sites_silence_nothing_of_each_other() -> None:
-    config = alertmanager.configuration({})
+    config = alerting({})
     assert all("site" in rule["equal"] for rule in config["inhibit_rules"])
     assert config["route"]["group_by"] == ["site", "alertname"]
 
@@ -240,5 +248,5 @@ def test_a_name_that_cannot_be_resolved_says_which_variable_to_set() -> None:
 def test_a_receiver_of_the_inventory_can_be_written():
     """Ansible gives lookups texts of a type of its own."""
     receiver = {"webhook_configs": [{"url": trust_as_template("http://alerts.example/hook"), "send_resolved": True}]}
-    found, _nobody = yaml.safe_load(text_of(alertmanager.configuration(receiver)))["receivers"]
+    found, _nobody = alerting(receiver)["receivers"]
     assert found == {"name": "b70", **receiver}

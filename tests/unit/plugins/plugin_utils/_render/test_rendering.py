@@ -21,8 +21,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table impor
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.production import examined
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks, stack_id
+from ansible_collections.arcpro.b70.plugins.plugin_utils._quoting import quote
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
-from ansible_collections.arcpro.b70.plugins.plugin_utils._render.quoting import quote
 from unit import shipped
 
 STACKS = load_stacks()

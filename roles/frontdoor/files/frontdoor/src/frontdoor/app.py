@@ -22,7 +22,7 @@ from frontdoor.follower import Follower
 from frontdoor.http.client import ClientConnection, Server, Work, maker_of_ids
 from frontdoor.http.exchange import Exchange
 from frontdoor.http.head import RequestHead
-from frontdoor.http.job import METRICS, Job
+from frontdoor.http.job import METRICS, Job, respond
 from frontdoor.http.listing import Listing
 from frontdoor.http.measured import Measured
 from frontdoor.networks import networks
@@ -37,10 +37,9 @@ from frontdoor.policy.routes import CHAT_PAGE_PATHS, REMOTE_PATHS, Kind
 from frontdoor.policy.routing import names_all_replicas, replica_named
 from frontdoor.slot.current import STOPPING, Slot
 from frontdoor.slot.engine_metrics import EngineMetrics
-from frontdoor.slot.journal import History
-from frontdoor.slot.liveness import Liveness
-from frontdoor.slot.maintenance import Lease, Maintenance
-from frontdoor.slot.quarantine import Quarantine
+from frontdoor.slot.host import lease, maintenance, quarantine
+from frontdoor.slot.journal import history
+from frontdoor.slot.liveness import liveness
 from frontdoor.slot.records import Records
 from frontdoor.slot.state import SlotState, epoch
 
@@ -107,7 +106,7 @@ class App:
             cors=Origins(config.cors.allow_origins),
             keep_secrets=self.keys is None,
             make_id=maker_of_ids(),
-            offers=lambda client: [] if self._demand is None else self._demand.offers(client),
+            offers=lambda client: {} if self._demand is None else self._demand.offers(client),
         )
         if self.keys is not None:
             keys = self.keys
@@ -116,13 +115,14 @@ class App:
         self.local = LocalAnswers(
             config=config,
             server=self.server,
-            histories=[History(slot.journal_file) for slot in slots],
-            watchdogs=[Liveness(slot.state_file) for slot in slots],
+            histories=[history(slot.journal_file) for slot in slots],
+            watchdogs=[liveness(slot.state_file) for slot in slots],
             records=records,
-            quarantine=Quarantine(config.slot.quarantine_file),
-            maintenance=Maintenance(config.slot.maintenance_file),
-            lease=Lease(config.slot.lease_file),
+            quarantine=quarantine(config.slot.quarantine_file),
+            maintenance=maintenance(config.slot.maintenance_file),
+            lease=lease(config.slot.lease_file),
             keys_error=lambda: self.keys_error,
+            demand=lambda slot: None if self._demand is None else self._demand.told(slot),
         )
         self._admin = Admin(
             config.admin,
@@ -147,7 +147,7 @@ class App:
                 server=self.server,
                 admin=self._admin,
                 keys=self.keys,
-                taken=self._taken,
+                hindered=self._hindered,
             )
 
     # --- life ------------------------------------------------------------------------------------------------------
@@ -235,9 +235,11 @@ class App:
         """Record how long generations of a slot held their permits."""
         self.followers[slot].permits.outlook.lasted(seconds)
 
-    def _taken(self) -> bool:
-        """Tell whether somebody decides what is served: a person who took the host out of its fleet, or a play."""
-        return bool(self.local.maintenance.since()) or epoch(self.local.lease.until()) > time.time()
+    def _hindered(self) -> str:
+        """Return why no request has a model loaded now, or "": a person or a play decides, or the host takes none."""
+        if self.local.maintenance.read() or epoch(self.local.lease.read()) > time.time():
+            return "somebody works on this host"
+        return "the host is in quarantine" if self.local.quarantine.read() else ""
 
     @property
     def keys_error(self) -> str:
@@ -363,9 +365,7 @@ class App:
             work = work or self._admit(follower, client, head, document)
             if not isinstance(work, Refusal):
                 return work
-            client.turn_away(work, head)
-            about = (head.route, work.code, work.status, follower.target.index)
-            self.ledger.turned_away(client.address, client.key_name, *about, client.request_id)
+            client.refuse(work, head, slot=follower.target.index)
         elif head.route.kind is Kind.ADMIN and head.method != b"OPTIONS":
             return self._admin.handle(client, head, bytes(document.body))
         elif head.route.kind is not Kind.ENGINE or (
@@ -430,8 +430,8 @@ class App:
         target = self.server.by_model.get(name) if isinstance(name, str) else None
         return self.first if target is None else self.followers[target.index]
 
-    def _pass_on(self, client: ClientConnection, head: RequestHead, document: Document) -> Work | Refusal:
-        """Ask the engine what takes no permits."""
+    def _pass_on(self, client: ClientConnection, head: RequestHead, document: Document) -> Work | Refusal | None:
+        """Ask the engine what takes no permits; None if it is answered without it."""
         if head.route.methods and head.method not in head.route.methods:
             return errors.method_not_allowed(head.route.label, head.route.methods)
         # a client that asks all the time would keep the process from ending
@@ -449,7 +449,11 @@ class App:
             and head.route.lists_models
             and reads
         ):
-            return self._demand.listing(client, head)
+            listed = self._demand.listing(client, head)
+            if not isinstance(listed, Refusal):
+                respond(client, head, listed)
+                return None
+            return listed
         if slot.closed is not None and (slot.draining or not head.route.always):
             return slot.closed
         limit = self.config.admission.max_passthrough

@@ -63,7 +63,8 @@ class Slot(NamedTuple):
     it out of its fleet, `lease_file` where a play says that it works on the host; empty means that none are known. Of
     these, those of the first slot count. `profiles_dir` has the resolved profiles, as a load takes them, and
     `estimates_file` what they hold of their cards. `on_demand` are the profiles that requests may have loaded into it,
-    in the order in which a name that several have is looked for; `*` is all of them.
+    in the order in which a name that several have is looked for; `*` is all of them. One of these that nobody asks for
+    is unloaded after `idle_s`, until the next request; 0: it stays.
     """
 
     name: str = "main"
@@ -78,6 +79,7 @@ class Slot(NamedTuple):
     maintenance_file: str = ""
     lease_file: str = ""
     on_demand: tuple[str, ...] = ()
+    idle_s: Duration = 0.0
 
 
 class Backend(NamedTuple):
@@ -258,14 +260,14 @@ class Config(NamedTuple):
     log: Log = Log()
 
 
-def _checked(hint: Any, value: Any, where: str) -> Any:
+def checked(hint: Any, value: Any, where: str) -> Any:
     """Return the value if it is what the annotation of its member says; `where` is its dotted name."""
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise ConfigError(f"{where}: {value!r} is none of {', '.join(get_args(hint))}")
         return value
     if hasattr(hint, "_fields"):
-        return _section(hint, value, where)
+        return section_of(hint, value, where)
     kind, *bounds = get_args(hint) if get_origin(hint) is Annotated else (get_origin(hint) or hint,)
     # The exact class: a boolean is an int too, and never meant as one.
     if kind is float and value.__class__ is int:
@@ -273,7 +275,7 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
     item = (get_args(hint) or (str,))[0]
     if kind is tuple and hasattr(item, "_fields"):
         tables = value if value.__class__ is list else [value]
-        return tuple(_section(item, table, f"{where}[{index}]") for index, table in enumerate(tables))
+        return tuple(section_of(item, table, f"{where}[{index}]") for index, table in enumerate(tables))
     if kind is tuple and value.__class__ is list and all(isinstance(item, str) for item in value):
         value = tuple(value)
     if value.__class__ is not kind:
@@ -285,7 +287,7 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
     return value
 
 
-def _section(section: Any, table: Any, where: str = "") -> Any:
+def section_of(section: Any, table: Any, where: str = "") -> Any:
     """Build a section, or all of them, of a table."""
     if not isinstance(table, dict):
         raise ConfigError(f"{where}: expected a table, got {table!r}")
@@ -296,7 +298,7 @@ def _section(section: Any, table: Any, where: str = "") -> Any:
             close = difflib.get_close_matches(name, hints, 1)
             hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(hints))}"
             raise ConfigError(f"{dotted}: unknown key; {hint}")
-        values[name] = _checked(hints[name], value, dotted)
+        values[name] = checked(hints[name], value, dotted)
     return section(**values)
 
 
@@ -339,7 +341,7 @@ def split_backend_url(url: str) -> tuple[str, int]:
 
 def from_table(table: dict[str, Any]) -> Config:
     """Build the configuration from parsed TOML; raise ConfigError on anything unknown or out of range."""
-    config: Config = _section(Config, table)
+    config: Config = section_of(Config, table)
     split_backend_url(config.backend.url)
     for name in ("allowed_networks", "trusted_proxies"):
         try:
@@ -358,6 +360,9 @@ def from_table(table: dict[str, Any]) -> Config:
                 raise ConfigError(
                     f"slots[{index}].{member}: {value!r} is {'that of another slot' if value else 'empty'}"
                 )
+    for slot in slots:
+        if slot.idle_s and not slot.on_demand:
+            raise ConfigError(f"slot {slot.name}: idle_s needs on_demand: no request could load the model again")
     several = [name for name in NUMBERS if name in config.request.sampling_defaults]
     if several:
         raise ConfigError(f"request.sampling_defaults.{several[0]}: only a client asks for several generations at once")

@@ -10,19 +10,18 @@ from typing import Any
 
 from frontdoor import config, errors
 from frontdoor.admin.api import Admin, Place
-from frontdoor.admission.demand import View, Wish, ahead, decide, eta_s
+from frontdoor.admission.demand import View, Wish, ahead, decide, eta_s, is_idle
 from frontdoor.admission.limiter import QUEUED, Limiter
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection, Server
-from frontdoor.http.head import RequestHead, uncoded
-from frontdoor.http.job import Job
+from frontdoor.http.head import RequestHead
 from frontdoor.observability.activity import Entry
 from frontdoor.observability.metrics import CLIENT_CLOSED, FAILED, REFUSED, SERVED
 from frontdoor.policy.document import Document
 from frontdoor.policy.keys import Keys
 from frontdoor.policy.routes import MODELS, STREAMING_PATHS
 from frontdoor.slot.current import STOPPING
-from frontdoor.slot.journal import History
+from frontdoor.slot.journal import history
 
 ALL = "*"
 _MOVING = ("switching", "verifying")
@@ -35,7 +34,6 @@ _GUESS_S = 180.0
 # stands for the name of the key where requests need none
 _NOBODY = "on-demand"
 _REFUSED_NOW = "the host did not begin to load it; the frontdoor's journal says why"
-_TAKEN = "somebody works on this host"
 
 
 class Held:
@@ -83,11 +81,8 @@ class Held:
         if self._done:
             return
         self._leave()
-        client, head = self._client, self._head
-        client.turn_away(refusal, head)
-        about = (head.route, refusal.code, refusal.status, self._line.target.index)
-        client.server.ledger.turned_away(client.address, client.key_name, *about, client.request_id)
-        client.exchange_done(head.keep_alive)
+        self._client.refuse(refusal, self._head, slot=self._line.target.index)
+        self._client.exchange_done(self._head.keep_alive)
 
     def client_gone(self, outcome: str = CLIENT_CLOSED) -> None:
         if self._done:
@@ -111,11 +106,9 @@ class Held:
             self._line.remember(self)
             self.refuse(errors.loading(self.profile, self._line.eta_s(self.profile)))
             return
-        every_s = self._client.server.queue_keepalive_s
-        if self.streams and 0 < every_s <= now - self._told:
-            self._told = now
-            self._head = uncoded(self._head)
-            self._client.say_waiting(self._head)
+        head = self._client.say_waiting(self._head, now - self._told) if self.streams else None
+        if head is not None:
+            self._head, self._told = head, now
 
     def _count(self, number: int) -> None:
         self._client.server.memory.add(self.client_key, number * len(self._document.body))
@@ -134,8 +127,8 @@ class Line:
     def __init__(self, place: Place, slot: config.Slot, demand: Demand, max_queued: int) -> None:
         self.target = place.target
         self._place, self._demand = place, demand
-        self._allowed = slot.on_demand
-        self._history = History(slot.journal_file)
+        self._allowed, self._idle_s = slot.on_demand, slot.idle_s
+        self._history = history(slot.journal_file)
         self._loop = demand.server.loop
         self.stats = demand.server.ledger.metrics.slots[place.name]
         #: a queue like that for permits, of which there are none
@@ -145,8 +138,10 @@ class Line:
         #: whether the model that is served takes no more requests
         self.closes = False
         self._served, self._since = "", self._loop.time()
-        # the load that was asked for and has not ended
-        self._asked = ""
+        # when a request for the slot last came or ran
+        self.used = self._since
+        # the load that was asked for and has not ended, and what is being unloaded because nobody asks for it
+        self._asked, self._unloads = "", ""
         # profiles whose last switch failed, with fingerprint and reason; those that could not be tried, and till when
         self._failed: dict[str | None, tuple[str | None, str]] = {}
         self._paused: dict[str, float] = {}
@@ -172,7 +167,7 @@ class Line:
             for profile in taken:
                 for name in self._names_of(profile):
                     self.names.setdefault(name, profile)
-        rows = self._history.all()
+        rows = self._history.read()
         if rows is not self._rows:
             self._rows = rows
             for row in reversed(rows):
@@ -183,7 +178,7 @@ class Line:
 
     def _names_of(self, profile: str) -> list[str]:
         """Return the name that a profile is served by, its own, and its aliases."""
-        known = self._place.known[profile]
+        known = self._place.known.get(profile) or {}
         aliases = (known.get("frontdoor") or {}).get("model_aliases") or ()
         return list(dict.fromkeys([(known.get("engine") or {}).get("served_model_name") or profile, profile, *aliases]))
 
@@ -193,8 +188,8 @@ class Line:
             return None
         if self._has_failed(profile):
             return errors.load_failed(profile, self._failed[profile][1])
-        if self._demand.taken():
-            return errors.load_failed(profile, _TAKEN, int(_PAUSE_S))
+        if why := self._demand.hindered():
+            return errors.load_failed(profile, why, int(_PAUSE_S))
         left = self._paused.get(profile, 0.0) - self._loop.time()
         return errors.load_failed(profile, _REFUSED_NOW, max(1, int(left))) if left > 0 else None
 
@@ -206,7 +201,8 @@ class Line:
     def offers(self) -> Iterator[dict[str, Any]]:
         """Yield the profiles as rows of the list of models, each under all its names."""
         self.read()
-        for profile in self.profiles:
+        back = self.back
+        for profile in sorted(self.profiles, key=lambda one: one != back):
             known = self._place.known[profile]
             engine = known.get("engine") or {}
             may = profile in self.names and self.refusal(profile) is None
@@ -274,11 +270,41 @@ class Line:
         slot = self.target.slot
         served = str((slot.state.profile or {}).get("name") or "") if slot.state.phase == "serving" else ""
         is_open = slot.closed is None
-        moving = bool(self._asked or self._place.running) or slot.state.phase in _MOVING or bool(served and not is_open)
+        asked = bool(self._asked or self._unloads or self._place.running)
+        moving = asked or slot.state.phase in _MOVING or bool(served and not is_open)
         moving = moving or self._loop.time() < self._locked_until
+        running = self.target.permits.limiter.requests
+        if running or served != self._served:
+            self.used = self._loop.time()
         if served != self._served:
-            self._served, self._since = served, self._loop.time()
-        return View(served, self._since, self.target.permits.limiter.requests, moving)
+            self._served, self._since = served, self.used
+        return View(served, self._since, running, moving, self.used)
+
+    @property
+    def back(self) -> str:
+        """The profile that the next request for the slot brings back, whatever it names; empty where none is idle."""
+        if self._unloads:
+            return self._unloads
+        profile = str((self.target.slot.state.idle or {}).get("profile") or "")
+        is_it = (self._asked or self._moving_to or profile) == profile and profile in self.names.values()
+        return profile if is_it and self.refusal(profile) is None else ""
+
+    def named(self, name: str) -> str:
+        """Return the profile that a request by this name gets: of several the idle one, else the first."""
+        back = self.back
+        return back if back and name in self._names_of(back) else self.names[name]
+
+    def told(self) -> dict[str, Any]:
+        """Return what the status says of the requests that wait for models."""
+        now, waiting = self._loop.time(), self.waiting()
+        oldest_s, back = max((now - one.since for one in waiting), default=0.0), self.back
+        return {
+            "loads": self._asked,
+            "held": len(waiting),
+            "oldest_wait_s": round(oldest_s, 1),
+            "brings_back": back,
+            "names": self._names_of(back) if back else [],
+        }
 
     def serves(self, profile: str) -> bool:
         slot = self.target.slot
@@ -323,8 +349,16 @@ class Line:
             if step.switch_to and not self._demand.stopping:
                 first = next(one for one in ahead(view, wishes, ()) if one.profile == step.switch_to)
                 self._ask(step.switch_to, first.client)
+        if is_idle(view, len(self._absent) + self.queue.queued, now, self._demand.settings.min_serve_s, self._idle_s):
+            self.read()
+            loadable = view.served in self.names.values() and self.refusal(view.served) is None
+            if loadable and not self._demand.stopping:
+                self._unloads = view.served
+                seconds = str(int(now - self.used))
+                self._demand.admin.begin(self._place, "idle", view.served, seconds).add_done_callback(self._unloaded)
         # as long as the switch that was asked for has not closed the slot, or left it open beside the new engine
-        self.closes = closes or (bool(self._asked) and self.target.slot.state.phase == "serving")
+        asked = bool(self._asked or self._unloads)
+        self.closes = closes or (asked and self.target.slot.state.phase == "serving")
         if not self.closes:
             self._absent = {one: told for one, told in self._absent.items() if not self.serves(one[1])}
             for held in self.waiting():
@@ -337,6 +371,14 @@ class Line:
         key = client_key.removeprefix("key ") if client_key.startswith("key ") else _NOBODY
         self._asked = profile
         self._demand.admin.begin(self._place, "load", profile, key).add_done_callback(self._ended)
+
+    def _unloaded(self, task: asyncio.Task[Refusal | None]) -> None:
+        self._unloads = ""
+        if task.cancelled() or task.result() is not None:
+            # it is tried again when nobody has asked for as long once more
+            self.used = self._loop.time()
+        if not self._demand.stopping:
+            self.look()
 
     def _ended(self, task: asyncio.Task[Refusal | None]) -> None:
         profile, self._asked = self._asked, ""
@@ -369,10 +411,10 @@ class Demand:
         server: Server,
         admin: Admin,
         keys: Keys | None,
-        taken: Callable[[], bool],
+        hindered: Callable[[], str],
     ) -> None:
-        """Begin with a line for each slot that loads models; `taken` tells whether somebody works on the host."""
-        self.settings, self.server, self.admin, self.taken = settings, server, admin, taken
+        """Begin with a line for each slot that loads models; `hindered` tells why the host loads none now, or ""."""
+        self.settings, self.server, self.admin, self.hindered = settings, server, admin, hindered
         self._keys = keys
         self.stopping = False
         self.lines = {
@@ -388,25 +430,24 @@ class Demand:
         limits = self._keys.limits(client.key_name) if client.key_name is not None else None
         return limits is not None and limits.may_load
 
-    def offers(self, client: ClientConnection) -> list[dict[str, Any]]:
-        """Return the profiles that a client may have loaded, as rows of the list of models; of one name the first."""
-        if not self.may_load(client):
-            return []
-        rows = {row["id"]: row for line in reversed(self.lines.values()) for row in reversed([*line.offers()])}
-        return list(rows.values())[::-1]
+    def offers(self, client: ClientConnection) -> dict[str, dict[str, Any]]:
+        """Return the profiles that a client may have loaded, as rows of the list of models, by name."""
+        may, rows = self.may_load(client), dict[str, dict[str, Any]]()
+        for line in self.lines.values():
+            for row in line.offers():
+                # what was unloaded because nobody asked for it is brought back for everybody
+                if may or row["b70"]["profile"] == line.back:
+                    # of one name the first
+                    rows.setdefault(row["id"], row)
+        return rows
 
-    def listing(self, client: ClientConnection, head: RequestHead) -> Job:
-        """Answer with the list of models, or one of its rows, while no engine can be asked for its own."""
-
-        async def answer() -> dict[str, Any] | Refusal:
-            rows = self.offers(client)
-            wanted = head.route.path.removeprefix(MODELS).lstrip("/")
-            if not wanted:
-                return {"object": "list", "data": rows}
-            named = [row for row in rows if row["id"] == wanted]
-            return named[0] if named else errors.not_served_here(wanted, [row["id"] for row in rows])
-
-        return Job(client, head, answer)
+    def listing(self, client: ClientConnection, head: RequestHead) -> dict[str, Any] | Refusal:
+        """Return the list of models, or one of its rows, while no engine can be asked for its own."""
+        rows = self.offers(client)
+        wanted = head.route.path.removeprefix(MODELS).lstrip("/")
+        if not wanted:
+            return {"object": "list", "data": list(rows.values())}
+        return rows.get(wanted) or errors.not_served_here(wanted, rows)
 
     def claim(self, client: ClientConnection, head: RequestHead, document: Document) -> Held | Refusal | None:
         """Hold or refuse a request whose model is not served, or is being left; None if it is admitted as ever."""
@@ -423,7 +464,12 @@ class Demand:
         # a request that names no model which is known is for the first slot
         target = self.server.targets[0] if target is None else target
         line = self.lines.get(target.index)
-        if line is None or not line.closes or target.slot.closed is not None:
+        if line is None or target.slot.draining:
+            return None
+        line.used = self.server.loop.time()
+        if line.back:
+            return line.hold(client, head, document, line.back)
+        if not line.closes or target.slot.closed is not None:
             return None
         profile = str((target.slot.state.profile or {}).get("name"))
         if name not in target.slot.names or profile not in line.names or not self.may_load(client):
@@ -434,12 +480,17 @@ class Demand:
         self, client: ClientConnection, head: RequestHead, document: Document, name: str, line: Line
     ) -> Held | Refusal | None:
         """Hold or refuse a request for a model that is not served."""
-        profile, known = line.names[name], name in self.server.by_model
-        if self.may_load(client) and not line.serves(profile):
+        profile, known = line.named(name), name in self.server.by_model
+        if (line.back == profile or self.may_load(client)) and not line.serves(profile):
             return line.hold(client, head, document, profile)
         # or the model runs as it was rendered before, without this name
         served = [model for model, one in self.server.by_model.items() if one.slot.closed is None]
         return None if known else errors.not_served_here(name, served)
+
+    def told(self, slot: int) -> dict[str, Any] | None:
+        """Return what the status says of a slot, None where it loads nothing for requests."""
+        line = self.lines.get(slot)
+        return None if line is None else line.told()
 
     def look(self) -> None:
         for line in self.lines.values():

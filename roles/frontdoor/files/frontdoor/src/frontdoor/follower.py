@@ -16,8 +16,9 @@ from frontdoor.http.client import Target
 from frontdoor.observability.events import EventLog
 from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.sentinel import Sentinel
+from frontdoor.policy.dialect import dialect_of
 from frontdoor.policy.routing import Reader
-from frontdoor.slot.current import STOPPING, Slot, spoken
+from frontdoor.slot.current import STOPPING, Slot
 from frontdoor.slot.replicas import Replicas
 from frontdoor.slot.state import SlotState, StateFile
 
@@ -26,7 +27,7 @@ def _judged_by(state: SlotState) -> tuple[object, ...]:
     """Return what the rules for bodies depend on; another stack of the same model changes none of it."""
     profile, lengths = state.profile or {}, tuple(one.max_model_len for one in state.replicas)
     names = ("name", "served_model_name", "modalities", "reasoning", "remote")
-    return state.rules, lengths, spoken(state), *(profile.get(name) for name in names)
+    return state.rules, lengths, dialect_of(state.engine), *(profile.get(name) for name in names)
 
 
 class Follower:
@@ -112,7 +113,9 @@ class Follower:
             self.permits.outlook.forget()
             self.router.forget()
         self.reader = Reader(
-            state.routing, [one.max_model_len or 0 for one in state.replicas], counts_answer=spoken(state).counts_answer
+            state.routing,
+            [one.max_model_len or 0 for one in state.replicas],
+            counts_answer=dialect_of(state.engine).counts_answer,
         )
         self.permits.outlook.crowded_until = 0.0
         # waiting requests were edited by the rules of what was served before

@@ -321,7 +321,7 @@ class Admin:
     def begin(self, place: Place, verb: str, name: str, key: str) -> asyncio.Task[Refusal | None]:
         """Have the helper load or unload a profile, and return what waits for that; `key` is who asks."""
         place.failures.pop(name, None)
-        place.running = {name: f"{verb}ing"}
+        place.running = {name: models.LOADING if verb == "load" else models.UNLOADING}
         place.job = asyncio.ensure_future(self._run(place, verb, name, key))
         self.events.emit(f"admin_{verb}", model=name, key=key, slot=place.name)
         return place.job

@@ -26,6 +26,8 @@ class View(NamedTuple):
     running: int
     #: a switch is under way, whoever asked for it
     moving: bool
+    #: when somebody last asked for what is served, or had an answer of it
+    asked: float = 0.0
 
 
 class Step(NamedTuple):
@@ -77,6 +79,12 @@ def decide(view: View, wishes: Iterable[Wish], blocked: Container[str], now: flo
     if not view.running:
         return Step(first.profile, closes=True)
     return Step(closes=now >= first.since + min_serve_s)
+
+
+def is_idle(view: View, waiting: int, now: float, min_serve_s: float, idle_s: float) -> bool:
+    """Tell whether what is served is unloaded, because nobody asked for it for so long; 0: it never is."""
+    busy = view.moving or view.running or waiting
+    return bool(idle_s and view.served and not busy and now >= max(view.asked + idle_s, view.since + min_serve_s))
 
 
 def eta_s(

@@ -20,7 +20,7 @@ from frontdoor.config import Limits
 from frontdoor.errors import CLOSE, KEPT, Refusal
 from frontdoor.http.body import BodyReader, document_of, limit_of, too_large
 from frontdoor.http.chunks import LAST_CHUNK, chunk
-from frontdoor.http.head import END, EVENT_STREAM, HeadError, RequestHead, request_head
+from frontdoor.http.head import END, EVENT_STREAM, HeadError, RequestHead, request_head, uncoded
 from frontdoor.networks import client_key, is_address, plain
 from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.metrics import CLIENT_CLOSED, CLIENT_STALLED
@@ -103,8 +103,8 @@ class Server:
     keep_secrets: bool
     #: makes names for requests that have none
     make_id: Callable[[], bytes]
-    #: what a client may have loaded, as rows of the list of models
-    offers: Callable[[ClientConnection], list[dict[str, Any]]]
+    #: what a client may have loaded, as rows of the list of models, by name
+    offers: Callable[[ClientConnection], dict[str, dict[str, Any]]]
 
 
 def maker_of_ids() -> Callable[[], bytes]:
@@ -391,8 +391,14 @@ class ClientConnection(asyncio.Protocol):
         """Return header lines of each answer: the request's name, and those for the browser that sent it."""
         return self.id_line + self.server.cors.fields(head.origin) if head.origin else self.id_line
 
-    def say_waiting(self, head: RequestHead) -> None:
-        """Keep a client that asked for a stream, and all proxies before it, from giving up while its request waits."""
+    def say_waiting(self, head: RequestHead, silent_s: float) -> RequestHead | None:
+        """Keep a client that asked for a stream, and all proxies before it, from giving up while its request waits.
+
+        Return the head that the engine is to get now; None where the client was told less than a while ago.
+        """
+        if not 0 < self.server.queue_keepalive_s <= silent_s:
+            return None
+        head = uncoded(head)
         top = b""
         if not self.opened:
             self.opened = True
@@ -403,6 +409,7 @@ class ClientConnection(asyncio.Protocol):
             top = errors.response(200, None, fields)
         said = errors.waiting(head.route.style)
         self.write(top + (chunk(said) if head.http11 else said))
+        return head
 
     def turn_away(self, refusal: Refusal, head: RequestHead | None, raw: bytes = b"") -> None:
         """Write an error of the frontdoor's own, which the caller notes; `raw` is a head that was not understood."""
@@ -420,11 +427,11 @@ class ClientConnection(asyncio.Protocol):
         top, rest = refusal.render(style, fields, bare, self.server.spread())
         self.write(b"".join((top, self.id_line, rest)))
 
-    def refuse(self, refusal: Refusal, head: RequestHead | None = None, raw: bytes = b"") -> None:
-        """Write an error of the frontdoor's own, and note it."""
+    def refuse(self, refusal: Refusal, head: RequestHead | None = None, raw: bytes = b"", slot: int = -1) -> None:
+        """Write an error of the frontdoor's own, and note it; `slot` is the one whose permits were asked for."""
         self.turn_away(refusal, head, raw)
         route, key_name = (None, None) if head is None else (head.route, self.key_name)
-        self.server.ledger.refused(self.address, key_name, route, refusal.code, refusal.status, self.request_id)
+        self.server.ledger.refused(self.address, key_name, route, refusal, slot, self.request_id)
 
     def connection_field(self, head: RequestHead) -> bytes:
         """Return the header line of an answer about the connection."""

@@ -12,7 +12,7 @@ from frontdoor.admission.permits import Permit
 from frontdoor.admission.router import Wish
 from frontdoor.errors import Refusal
 from frontdoor.http.client import ClientConnection, Target
-from frontdoor.http.head import END, FAILURE, RequestHead, ResponseError, ResponseHead, response_head, uncoded
+from frontdoor.http.head import END, FAILURE, RequestHead, ResponseError, ResponseHead, response_head
 from frontdoor.http.relay import PromisedRelay, Relay, relay_for
 from frontdoor.http.upstream import UpstreamConnection
 from frontdoor.observability.activity import Entry
@@ -459,7 +459,9 @@ class Exchange:
         """
         limit_s = self._limit_s
         if self._permit is not None and self._permit.waiting:
-            self._say_waiting(now)
+            head = self._client.say_waiting(self._head, now - self._last_activity) if self._streams else None
+            if head is not None:
+                self._head, self._last_activity = head, now
             return
         if self._paused:
             return
@@ -473,14 +475,6 @@ class Exchange:
             return
         refusal = Refusal(504, "engine_timeout", words)
         self._give_up(refusal, UPSTREAM_TIMEOUT, UPSTREAM_TIMEOUT)
-
-    def _say_waiting(self, now: float) -> None:
-        """Tell a client that awaits a stream that its request waits, now and then."""
-        every_s = self._server.queue_keepalive_s
-        if self._streams and 0 < every_s <= now - self._last_activity:
-            self._last_activity = now
-            self._head = uncoded(self._head)
-            self._client.say_waiting(self._head)
 
     def interrupt(self, refusal: Refusal) -> None:
         """Give up because the frontdoor stops: an answer that was begun is ended as validly as it can be."""

@@ -92,9 +92,9 @@ class Listing(Exchange):
             for other in self._server.targets:
                 if other is not self._target and other.slot.closed is None:
                     _add(listed["data"], models, other.slot.state)
-            for offer in self._server.offers(self._client):
-                if offer["id"] not in models:
-                    models[offer["id"]] = offer
+            for name, offer in self._server.offers(self._client).items():
+                if name not in models:
+                    models[name] = offer
                     listed["data"].append(offer)
             wanted = self._head.route.path.removeprefix(MODELS).lstrip("/")
             known = self._server.by_model.get(wanted)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from frontdoor.admission.quotas import Quotas
+from frontdoor.errors import Refusal
 from frontdoor.observability.activity import Activity, Entry
 from frontdoor.observability.events import EventLog
 from frontdoor.observability.metrics import ENGINE_5XX, ENGINE_FAULTS, REFUSED, Metrics
@@ -90,23 +91,18 @@ class Ledger:
         self._awaited = False
         self.settle()
 
-    def turned_away(
-        self, address: str, key_name: str | None, route: Route, code: str, status: int, slot: int, request_id: bytes
-    ) -> None:
-        """Take a request for permits that was refused at the door; in a flood this is all that happens to most."""
-        self._turned_away[route.label, code, status, key_name, slot] += 1
-        self._log_refused(address, key_name, route, code, status, slot, request_id)
-
     def refused(
-        self, address: str, key_name: str | None, route: Route | None, code: str, status: int, request_id: bytes
+        self, address: str, key_name: str | None, route: Route | None, refusal: Refusal, slot: int, request_id: bytes
     ) -> None:
-        """Take any other request that was refused; without a route it was not understood."""
-        self.metrics.answered(code, status)
-        self._log_refused(address, key_name, route or _NOWHERE, code, status, -1, request_id)
+        """Take a request that was refused at the door; in a flood this is all that happens to most.
 
-    def _log_refused(
-        self, address: str, key_name: str | None, route: Route, code: str, status: int, slot: int, request_id: bytes
-    ) -> None:
+        One for permits is for a slot, for any other `slot` is -1; without a route it was not understood.
+        """
+        route, code, status = route or _NOWHERE, refusal.code, refusal.status
+        if slot < 0:
+            self.metrics.answered(code, status)
+        else:
+            self._turned_away[route.label, code, status, key_name, slot] += 1
         self._refused_now += 1
         if self._refused_now <= _REFUSALS_LOGGED and self._events.requests:
             now = self._clock()

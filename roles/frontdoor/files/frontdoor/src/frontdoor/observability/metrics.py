@@ -242,6 +242,9 @@ SLOT_SHOWN = {
     "by_slot_verification_wanted": ("verification_wanted", "Whether the slot's streams call for a verification."),
     "by_slot_replicas": ("replica_count", "Engines of the slot."),
     "by_slot_used_replicas": ("used_replicas", "Engines of the slot that are given requests."),
+    "by_slot_idle": ("is_idle", "Whether the slot's model was unloaded because nobody asked for it."),
+    "by_slot_held_requests": ("demand_held", "Requests that wait until their model is loaded."),
+    "by_slot_oldest_held_seconds": ("demand_oldest_wait_s", "For how long the first of them has waited."),
     "by_slot_tokens_per_second": ("tokens_per_s", "Tokens that the slot's engines generate, as they count them."),
 }
 # Of what the watchdog of a slot tells; a slot without one has no samples.
@@ -251,6 +254,7 @@ WATCHED = {
     "engine_verification_failed": "Whether that canary failed.",
     "liveness_timestamp_seconds": "When the watchdog last looked.",
     "watchdog_actions_total": "Actions of the watchdog since it started.",
+    "standby_bytes": "Host memory kept by an engine that sleeps while another one serves.",
     "card_memory_bytes": "Memory of the card that is in use (used), and all of it (total).",
     "card_ecc": "Whether ECC of the card's memory seems to be on, derived from how much there is.",
     "card_faults_total": "Faults of the card that the kernel has reported since the watchdog started.",
@@ -324,6 +328,8 @@ def _watched(slots: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Sample]]:
         found["liveness_timestamp_seconds"].append(("", {"slot": slot}, epoch(told["at"])))
         for action, number in told["counts"].items():
             found["watchdog_actions_total"].append(("", {"slot": slot, "action": action}, number))
+        for one in told["standby"]:
+            found["standby_bytes"].append(("", {"slot": slot, "profile": one["profile"]}, one["bytes"]))
         for card in told["cards"]:
             labels = {"slot": slot, "pci": card["pci"]}
             found["card_faults_total"].append(("", labels, card["faults"]))

@@ -24,11 +24,9 @@ from frontdoor.http.head import RequestHead
 from frontdoor.http.job import METRICS, respond
 from frontdoor.observability.metrics import SHOWN, render
 from frontdoor.policy.routes import CHAT_PAGE_PATHS, Kind
-from frontdoor.slot.journal import History
-from frontdoor.slot.liveness import Liveness
-from frontdoor.slot.maintenance import Lease, Maintenance
-from frontdoor.slot.quarantine import Quarantine
+from frontdoor.slot.journal import KEPT
 from frontdoor.slot.records import Records, newest, status_here
+from frontdoor.slot.regular import Parsed
 from frontdoor.slot.replicas import Replica
 from frontdoor.slot.state import PROFILE_TEXTS, VERIFIED, epoch, utc_now
 
@@ -44,6 +42,11 @@ _PREFLIGHT = (
 
 # statuses that a load balancer may want instead of 503: HAProxy lets requests end where a check is answered with 404
 _UNREADY = {"404": 404}
+# of the first slot, what the status tells as that of the host
+_OF_FIRST = (
+    *("ok", "phase", "open", "verified", "verified_at", "gate", "switch", "reason", "retry_after_s", "since"),
+    *("last_switch", "idle", "demand", "model_slot", "records", "engine", "replicas"),
+)
 
 
 @functools.cache
@@ -69,14 +72,16 @@ class LocalAnswers:
     config: Config
     server: Server
     #: of each slot
-    histories: list[History]
-    watchdogs: list[Liveness]
+    histories: list[Parsed[list[dict[str, Any]]]]
+    watchdogs: list[Parsed[dict[str, Any] | None]]
     records: Records
-    quarantine: Quarantine
-    maintenance: Maintenance
-    lease: Lease
+    quarantine: Parsed[bool]
+    maintenance: Parsed[str]
+    lease: Parsed[str]
     #: what is wrong with a file of keys
     keys_error: Callable[[], str]
+    #: the requests that wait for models of a slot, and what the next one brings back
+    demand: Callable[[int], dict[str, Any] | None]
     #: names the settings that count
     digest: str = ""
     #: what is wrong with the settings that were read last, and which of them wait for a new process
@@ -129,17 +134,19 @@ class LocalAnswers:
             return
         ledger = self.server.ledger
         ledger.settle()
-        respond(client, head, ledger.activities[found].report() | {"switches": self.histories[found].switches()})
+        respond(client, head, ledger.activities[found].report() | {"switches": self.histories[found].read()[:KEPT]})
 
     def _answer_ready(self, client: ClientConnection, head: RequestHead) -> None:
         """Answer a load balancer, which may ask about one model, and may want another status than 503."""
         asked = _asked(head)
-        model, first = asked.get("model", [""])[0], self.server.targets[0]
-        target = self.server.by_model.get(model, first)
+        model, targets = asked.get("model", [""])[0], self.server.targets
+        comes = {name: one for one in targets for name in (self.demand(one.index) or {}).get("names", ())}
+        by_model = {**comes, **self.server.by_model}
+        target = by_model.get(model, targets[0])
         (ready, reason, seconds), state = self._ready(target, self.server.spread()), target.slot.state
-        if ready and model and model not in self.server.by_model:
+        if ready and model and model not in by_model:
             ready, reason = False, f"the model {model!r} is not served here"
-        if (since := self.maintenance.since()) and ready:
+        if (since := self.maintenance.read()) and ready:
             # A person took it out of the fleet. Whoever asks it directly is served.
             ready, reason = False, f"the host is in maintenance since {since}"
         about = {"phase": state.phase, "reason": reason, "verified": state.verified, "gate": state.gate}
@@ -157,6 +164,9 @@ class LocalAnswers:
         state, reason = slot.state, ""
         if slot.draining:
             reason = "the frontdoor is stopping"
+        elif not state.open and (self.demand(target.index) or {}).get("brings_back"):
+            # only a request brings it back
+            return True, state.reason, None
         elif not state.open or state.phase != "serving":
             reason = state.reason or f"the slot is {state.phase}"
         elif replicas.reachable is False:
@@ -170,24 +180,17 @@ class LocalAnswers:
     def _status(self) -> dict[str, Any]:
         """Return the body of /status: `model_slot` and `frontdoor` as clients know them, and the slot's phase."""
         config, metrics, first = self.config, self.server.ledger.metrics, self.server.targets[0]
-        replicas, limiter, state = first.replicas, first.permits.limiter, first.slot.state
+        limiter, state = first.permits.limiter, first.slot.state
         # the page counts requests that have ended by now
         self.server.ledger.settle()
-        is_ready, why_not, retry_after_s = self._ready(first)
+        slots = {target.name: self._slot(target) for target in self.server.targets}
         return {
-            "ok": is_ready,
-            **{name: getattr(state, name) for name in ("phase", "open", "verified", "verified_at", "gate", "switch")},
-            "reason": why_not or state.reason,
-            "quarantined": self.quarantine.holds(),
-            "maintenance": self.maintenance.since() or None,
-            "lease_until": self.lease.until() or None,
-            "retry_after_s": retry_after_s,
-            "since": state.updated_at,
+            **{name: slots[first.name][name] for name in _OF_FIRST},
+            "quarantined": self.quarantine.read(),
+            "maintenance": self.maintenance.read() or None,
+            "lease_until": self.lease.read() or None,
             "now": utc_now(),
-            "last_switch": self._last_switch(first),
-            "slots": {target.name: self._slot(target) for target in self.server.targets},
-            **self._served(first),
-            "replicas": [self._replica(first, one) for one in replicas.all],
+            "slots": slots,
             "frontdoor": {
                 "version": __version__,
                 "compiled": COMPILED,
@@ -225,12 +228,31 @@ class LocalAnswers:
             },
         }
 
-    def _served(self, target: Target) -> dict[str, Any]:
-        """Return the profile that a slot serves, its records, and the state of its engines together."""
-        replicas, state = target.replicas, target.slot.state
+    def _slot(self, target: Target) -> dict[str, Any]:
+        """Return the status of a slot: the profile that it serves, its records, and the state of its engines."""
+        state, limiter, replicas = target.slot.state, target.permits.limiter, target.replicas
         profile, engine = state.profile or {}, state.engine or {}
         records = self.records.of(state.slot, profile)
+        switches = self.histories[target.index].read()
+        is_ready, why_not, retry_after_s = self._ready(target)
         return {
+            "ok": is_ready,
+            **{name: getattr(state, name) for name in ("phase", "open", "verified", "verified_at", "gate", "switch")},
+            "reason": why_not or state.reason,
+            "retry_after_s": retry_after_s,
+            "since": state.updated_at,
+            "last_switch": next((switch for switch in switches if switch["outcome"]), None),
+            "idle": state.idle,
+            "demand": self.demand(target.index),
+            "profile": profile.get("name", ""),
+            "served_model_name": profile.get("served_model_name", ""),
+            "fingerprint": profile.get("fingerprint", ""),
+            "model_aliases": state.rules.model_aliases,
+            "state_sequence": state.sequence,
+            "max_active_generations": limiter.limit,
+            "active_generations": limiter.active,
+            "queued_generations": limiter.queued,
+            "queue_timeout_s": state.queue_timeout_s,
             "model_slot": {
                 "slot": state.slot,
                 **{name: profile.get(name, "") for name in PROFILE_TEXTS},
@@ -251,37 +273,9 @@ class LocalAnswers:
                 "connections": sum(len(one.pool.open) for one in replicas.all),
                 "idle_connections": sum(len(one.pool.idle) for one in replicas.all),
             },
-        }
-
-    def _last_switch(self, target: Target) -> dict[str, Any] | None:
-        """Return the last switch of a slot that has ended."""
-        return next((switch for switch in self.histories[target.index].switches() if switch["outcome"]), None)
-
-    def _slot(self, target: Target) -> dict[str, Any]:
-        """Return the status of a slot, the first one included."""
-        state, limiter = target.slot.state, target.permits.limiter
-        profile = state.profile or {}
-        is_ready, why_not, retry_after_s = self._ready(target)
-        return {
-            "ok": is_ready,
-            **{name: getattr(state, name) for name in ("phase", "open", "verified", "verified_at", "gate", "switch")},
-            "reason": why_not or state.reason,
-            "retry_after_s": retry_after_s,
-            "since": state.updated_at,
-            "last_switch": self._last_switch(target),
-            "profile": profile.get("name", ""),
-            "served_model_name": profile.get("served_model_name", ""),
-            "fingerprint": profile.get("fingerprint", ""),
-            "model_aliases": state.rules.model_aliases,
-            "state_sequence": state.sequence,
-            "max_active_generations": limiter.limit,
-            "active_generations": limiter.active,
-            "queued_generations": limiter.queued,
-            "queue_timeout_s": state.queue_timeout_s,
-            **self._served(target),
             "sentinel": target.sentinel.report(),
-            "liveness": self.watchdogs[target.index].told(),
-            "replicas": [self._replica(target, one) for one in target.replicas.all],
+            "liveness": self.watchdogs[target.index].read(),
+            "replicas": [self._replica(target, one) for one in replicas.all],
         }
 
     def _replica(self, target: Target, replica: Replica) -> dict[str, Any]:
@@ -327,6 +321,8 @@ class LocalAnswers:
                 "replica_count": len(row["replicas"]),
                 "used_replicas": sum(one["used"] for one in row["replicas"]),
                 "tokens_per_s": row["engine"]["tokens_per_s"],
+                "is_idle": row["idle"] is not None,
+                **{f"demand_{name}": row["demand"] and row["demand"][name] for name in ("held", "oldest_wait_s")},
             }
             for name, row in status["slots"].items()
         }

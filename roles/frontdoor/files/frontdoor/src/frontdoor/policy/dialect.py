@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -25,20 +24,11 @@ class Dialect(NamedTuple):
 
 # nothing is known but that it speaks OpenAI's API
 PLAIN = Dialect()
+# of an engine whose slot does not say, as its metrics are then vLLM's
+UNTOLD = Dialect("repetition_penalty", counts_answer=True)
 
 
-def dialect_of(engine: Mapping[str, Any] | None, version: str) -> Dialect:
-    """Return the dialect in a state's words about an engine; `version` is that of its release, or empty."""
+def dialect_of(engine: Mapping[str, Any] | None) -> Dialect:
+    """Return the dialect in a state's words about an engine."""
     told = (engine or {}).get("dialect")
-    return of_before((engine or {}).get("kind") or "vllm", version) if told is None else Dialect(**told)
-
-
-def of_before(kind: str, version: str) -> Dialect:
-    """Return the dialect of slots that did not tell it yet."""
-    if kind == "llama-server":
-        return Dialect("repeat_penalty", templates_responses=True, formats_responses=True)
-    if kind != "vllm":
-        return PLAIN
-    found = re.match(r"(\d+)\.(\d+)", version)
-    templates = found is not None and (int(found[1]), int(found[2])) >= (0, 30)
-    return Dialect("repetition_penalty", templates_responses=templates, counts_answer=True)
+    return UNTOLD if told is None else Dialect(*(told[name] for name in Dialect._fields))

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from frontdoor.config import ConfigError
+from frontdoor.config import Amount, ConfigError, section_of
 from frontdoor.slot.regular import Watched
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -22,10 +22,10 @@ _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 class KeyLimits(NamedTuple):
     """The limits of the work of one key, 0 for none; and its right to have models loaded."""
 
-    requests_per_minute: int = 0
-    requests_per_day: int = 0
-    tokens_per_minute: int = 0
-    tokens_per_day: int = 0
+    requests_per_minute: Amount = 0
+    requests_per_day: Amount = 0
+    tokens_per_minute: Amount = 0
+    tokens_per_day: Amount = 0
     may_load: bool = False
 
 
@@ -78,18 +78,11 @@ def parse_keys(text: str) -> tuple[dict[str, bytes], dict[str, KeyLimits]]:
 
 def _limits(name: str, value: Any, keys: dict[str, bytes]) -> KeyLimits:
     """Return the limits of one key; raise ConfigError for faulty ones."""
-    where = f'[limits."{name}"]'
+    where = f'limits."{name}"'
     if name not in keys and name != _OTHERS:
         raise ConfigError(f'{where}: there is no such key; "{_OTHERS}" is for all that have no limits of their own')
-    for limit, number in value.items() if isinstance(value, dict) else ((name, value),):
-        if limit not in KeyLimits._fields:
-            raise ConfigError(f"{where}: {limit!r} is no limit; known: {', '.join(KeyLimits._fields)}")
-        if limit == "may_load":
-            if not isinstance(number, bool):
-                raise ConfigError(f"{where}: {limit} is {number!r}, which is not true or false")
-        elif not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise ConfigError(f"{where}: {limit} is {number!r}, which is no whole number of 0 or more")
-    return KeyLimits(**value)
+    limits: KeyLimits = section_of(KeyLimits, value, where)
+    return limits
 
 
 class Keys:

@@ -8,16 +8,11 @@ import time
 
 from frontdoor import errors
 from frontdoor.errors import Refusal
-from frontdoor.policy.dialect import Dialect, dialect_of
+from frontdoor.policy.dialect import dialect_of
 from frontdoor.policy.editing import PathRules, policies
 from frontdoor.slot.state import SlotState
 
 STOPPING = Refusal(503, "stopping", "the frontdoor is stopping; try again shortly", 5)
-
-
-def spoken(state: SlotState) -> Dialect:
-    """Return the dialect of the engine."""
-    return dialect_of(state.engine, (state.profile or {}).get("engine_version") or "")
 
 
 class Slot:
@@ -35,7 +30,7 @@ class Slot:
         #: whether the engine runs on another host
         self.remote = (state.profile or {}).get("remote") is True
         #: rules for bodies, by path
-        self.rules: dict[str, PathRules] = policies(state.rules, state.profile, spoken(state))
+        self.rules: dict[str, PathRules] = policies(state.rules, state.profile, dialect_of(state.engine))
         #: the names by which clients ask for its model; one that was stopped keeps those of the last, so that no other
         #: model answers in its place
         name = str((state.profile or {}).get("served_model_name") or "")

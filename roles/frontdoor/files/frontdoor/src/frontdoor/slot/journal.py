@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from frontdoor.slot.regular import Watched
+from frontdoor.slot.regular import Parsed
 
 KEPT = 10
 # bytes read of a journal that has grown: more than ten switches take
@@ -58,26 +58,6 @@ def remember(raw: bytes) -> list[dict[str, Any]]:
     return list(found.values())[::-1]
 
 
-class History:
-    """Reads the journal when it changed, and only when somebody asks. Without one there are no switches."""
-
-    def __init__(self, path: str) -> None:
-        self._file = Watched(path, _TAIL_BYTES)
-        self._all: list[dict[str, Any]] = []
-        self._last: list[dict[str, Any]] = []
-
-    def switches(self) -> list[dict[str, Any]]:
-        """Return the last switches, newest first; `outcome` is None while one has no end."""
-        self.all()
-        return self._last
-
-    def all(self) -> list[dict[str, Any]]:
-        """Return those in the end of the journal, newest first; the same list as long as the journal is the same."""
-        try:
-            raw = self._file.read()
-        except OSError:
-            raw = b"" if self._all else None
-        if raw is not None:
-            self._all = remember(raw)
-            self._last = self._all[:KEPT]
-        return self._all
+def history(path: str) -> Parsed[list[dict[str, Any]]]:
+    """Tell the switches in the end of a journal, newest first; `outcome` is None while one has no end."""
+    return Parsed(path, remember, absent=[], tail=_TAIL_BYTES)

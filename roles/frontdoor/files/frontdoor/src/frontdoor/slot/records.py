@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from frontdoor.slot.regular import Watched
+from frontdoor.slot.regular import Parsed
 
 SCHEMA = 1
 PRODUCTION, CANDIDATE = "production", "candidate"
@@ -31,15 +31,12 @@ def machine() -> str:
 
 
 def rows_of(raw: bytes) -> list[dict[str, str]]:
-    """Return the rows of an index, newest first; empty where it is torn, of another version or of another machine."""
-    try:
-        index = orjson.loads(raw)
-        listed = index["records"] if (index["schema"], index["machine"]) == (SCHEMA, machine()) else ()
-        rows = [row for row in listed if isinstance(row, dict) and isinstance(row.get("number"), int)]
-        rows = [row for row in rows if all(isinstance(row.get(key), str) for key in _TEXTS)]
-        rows.sort(key=itemgetter("number"))
-    except (orjson.JSONDecodeError, LookupError, TypeError):
-        return []
+    """Return the rows of an index, newest first; none of one of another version or of another machine."""
+    index = orjson.loads(raw)
+    listed = index["records"] if (index["schema"], index["machine"]) == (SCHEMA, machine()) else ()
+    rows = [row for row in listed if isinstance(row, dict) and isinstance(row.get("number"), int)]
+    rows = [row for row in rows if all(isinstance(row.get(key), str) for key in _TEXTS)]
+    rows.sort(key=itemgetter("number"))
     told = ({key: row[key] for key in _TEXTS} | {"examined": str(row.get("examined") or "")} for row in rows)
     return [row for row in told if row["fingerprint"]][::-1]
 
@@ -63,24 +60,16 @@ def newest(rows: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 class Records:
-    """Reads the index when it changed, and only when somebody asks. Without one nothing is known."""
+    """The index. Without one nothing is known."""
 
     def __init__(self, path: str) -> None:
-        self._file = Watched(path)
-        self._rows: list[dict[str, str]] = []
+        self._index: Parsed[list[dict[str, str]]] = Parsed(path, rows_of, absent=[])
 
     def of(self, slot: str, profile: dict[str, Any]) -> list[dict[str, str]]:
         """Return the records of a profile under the very fingerprint that it has now, newest first.
 
-        A promotion holds only for what it examined, too; profiles and records of before do not tell that.
+        A promotion holds only for what it examined, too.
         """
-        try:
-            raw = self._file.read()
-        except OSError:
-            self._rows = []
-        else:
-            if raw is not None:
-                self._rows = rows_of(raw)
         wanted = (slot, profile.get("name"), profile.get("fingerprint"))
-        rows = [row for row in self._rows if (row["slot"], row["profile"], row["fingerprint"]) == wanted]
+        rows = [row for row in self._index.read() if (row["slot"], row["profile"], row["fingerprint"]) == wanted]
         return [row for row in rows if row["kind"] != PROMOTION or row["examined"] == profile.get("examined") != ""]

@@ -7,7 +7,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 NOT_REGULAR = "it is not a regular file"
 
@@ -46,3 +50,27 @@ class Watched:
     def forget(self) -> None:
         """Read it at the next call, changed or not."""
         self._seen = None
+
+
+class Parsed(Generic[T]):
+    """The content of a file, which is read when it changed, and only when somebody asks."""
+
+    def __init__(
+        self, path: str, parse: Callable[[bytes], T], absent: T, unreadable: T | None = None, tail: int | None = None
+    ) -> None:
+        """Take the values that stand for a file that is `absent`, and for one that cannot be read or parsed."""
+        self._file, self._parse = Watched(path, tail), parse
+        self._absent, self._unreadable = absent, absent if unreadable is None else unreadable
+        self._content = absent
+
+    def read(self) -> T:
+        """Return the content, the same object as long as the file is the same."""
+        try:
+            raw = self._file.read()
+            if raw is not None:
+                self._content = self._parse(raw)
+        except FileNotFoundError:
+            self._content = self._absent
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            self._content = self._unreadable
+        return self._content

@@ -8,11 +8,12 @@ import dataclasses
 import datetime
 import os
 import re
-from typing import Any, get_args
+from math import inf
+from typing import Annotated, Any, Literal
 
 import orjson
 
-from frontdoor.config import Config, ConfigError, ModelPolicy, Routing, Rules, StickyMode, split_backend_url
+from frontdoor.config import Config, ConfigError, ModelPolicy, Routing, Rules, StickyMode, checked, split_backend_url
 from frontdoor.policy.dialect import PLAIN
 from frontdoor.slot.regular import Watched
 
@@ -93,109 +94,78 @@ class SlotState:
     routing: Routing
     #: of the model that was served last, where none is
     names: tuple[str, ...]
+    #: the profile that was unloaded because nobody asked for it, and since when
+    idle: dict[str, Any] | None
 
 
 _NAMES = [field.name for field in dataclasses.fields(SlotState)]
-# keys that are read of the file, as its schema allows them; the writer always writes all of them
-_MEMBERS: dict[Any, tuple[str, ...]] = {
-    dict | None: (
-        *("limits", "request", "switch", "profile", "engine"),
-        *("request.chat_template_kwargs", "request.sampling_defaults"),
-    ),
-    str: (
-        *("slot", "phase", "reason", "gate", "switch.started_at"),
-        *("engine.unit", "engine.invocation_id", "engine.started_at"),
-        *(f"profile.{name}" for name in PROFILE_TEXTS),
-    ),
-    str | None: ("backend_url", "updated_at", "verified_at", "switch.from", "switch.to", "request.model_policy"),
-    bool: ("open", "verified", "event_log", "switch.loading"),
-    list: ("profile.modalities",),
-    list | None: ("request.model_aliases", "request.allowed_media_domains"),
-    int: ("sequence", "limits.max_active_generations"),
-    int | None: ("request.max_tokens_default", "request.max_tokens_cap", "profile.max_model_len"),
-    int | float: ("limits.queue_timeout_s", "limits.backend_timeout_s"),
-    int | float | None: ("retry_after_s", "switch.eta_s"),
+# The members that are read of the file, as its schema allows them. ~: it may be null; ?: it may be missing, too.
+_COUNT, _AMOUNT, _SECONDS = Annotated[int, 1, _MOST], Annotated[int, 0, _MOST], Annotated[float, 0, _MOST]
+_ENGINE = {
+    "unit": re.compile(r"[A-Za-z0-9:_.@-]*"),
+    **dict.fromkeys(("invocation_id", "started_at"), str),
+    "metrics?": dict.fromkeys(("tokens", "cache"), re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)?")),
+    "dialect?": {name: type(value) for name, value in PLAIN._asdict().items()},
 }
-_METRIC = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)?")
-_LEAST = {"limits.max_active_generations": 1, "limits.max_model_len": 1, "limits.backend_timeout_s": 0.1}
-_CHOICES = {
-    "phase": PHASES,
-    "request.model_policy": (None, *get_args(ModelPolicy)),
-    "routing.sticky": get_args(StickyMode),
+_REPLICA = {
+    **dict.fromkeys(("backend_url", "reason"), str),
+    **dict.fromkeys(("open", "verified"), bool),
+    "limits": {"max_active_generations": _COUNT, "max_model_len~": _COUNT},
+    "cards": [_AMOUNT],
+    "engine~": _ENGINE,
 }
-# the same of each of several engines, and of how requests find theirs
-_REPLICA_MEMBERS: dict[Any, tuple[str, ...]] = {
-    dict: ("limits",),
-    dict | None: ("engine",),
-    int: ("limits.max_active_generations",),
-    int | None: ("limits.max_model_len",),
-    list: ("cards",),
-    str: ("backend_url", "reason", "engine.unit", "engine.invocation_id", "engine.started_at"),
-    bool: ("open", "verified"),
+_STATE = {
+    "sequence": Annotated[int, 0, inf],
+    "phase": Literal[PHASES],
+    "retry_after_s~": _SECONDS,
+    **dict.fromkeys(("slot", "reason", "gate", "backend_url~", "updated_at~", "verified_at~"), str),
+    **dict.fromkeys(("open", "verified", "event_log"), bool),
+    "limits~": {
+        "max_active_generations": _COUNT,
+        "queue_timeout_s": _SECONDS,
+        "backend_timeout_s": Annotated[float, 0.1, _MOST],
+    },
+    "request~": {
+        **dict.fromkeys(("chat_template_kwargs~", "sampling_defaults~"), dict),
+        **dict.fromkeys(("max_tokens_default~", "max_tokens_cap~"), _AMOUNT),
+        **dict.fromkeys(("model_aliases~", "allowed_media_domains~"), tuple),
+        "model_policy~": ModelPolicy,
+    },
+    "switch~": {"loading": bool, "eta_s~": _SECONDS, **dict.fromkeys(("started_at", "from~", "to~"), str)},
+    "profile~": {
+        **dict.fromkeys(PROFILE_TEXTS, str),
+        "modalities": tuple,
+        "max_model_len~": _COUNT,
+        "remote?": bool,
+        "reasoning?": {"how": Literal[HOWS], "template_kwargs": dict},
+    },
+    "engine~": _ENGINE,
+    # a slot with one engine does not tell these two
+    "replicas?": [_REPLICA],
+    "routing?": {"sticky": StickyMode, "prefix_affinity": bool, "headers~": tuple, "json_fields~": tuple},
+    "names?": tuple,
+    "idle?": {"profile": str, "since": str},
 }
-_ROUTING_MEMBERS: dict[Any, tuple[str, ...]] = {
-    str: ("routing.sticky",),
-    bool: ("routing.prefix_affinity",),
-    list | None: ("routing.headers", "routing.json_fields"),
-}
 
 
-def _check(where: str, kind: Any, value: Any) -> None:
-    """Raise StateError where a member is not what the schema of the file allows."""
-    # bool is an int in Python, never in the state file
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise StateError(f"{where} has the wrong type: {value!r}")
-    if isinstance(value, list):
-        item, what = (int, "numbers") if where == "cards" else (str, "texts")
-        if not all(isinstance(one, item) and not isinstance(one, bool) for one in value):
-            raise StateError(f"{where} is no list of {what}: {value!r}")
-    if where in _CHOICES and value not in _CHOICES[where]:
-        raise StateError(f"{where} {value!r} is none of {', '.join(filter(None, _CHOICES[where]))}")
-    if where == "engine.unit" and ("/" in value or not value.isprintable()):
-        raise StateError(f"engine.unit is no name of a unit: {value!r}")
-    if where == "sequence" and value < 0:
-        raise StateError(f"sequence is {value!r}, which is below 0")
-    least = _LEAST.get(where, 0)
-    if where != "sequence" and kind is not bool and isinstance(value, int | float) and not least <= value <= _MOST:
-        raise StateError(f"{where} is {value!r}, which is not between {least} and {_MOST}")
-
-
-def _check_metrics(engine: dict[str, Any] | None) -> None:
-    """Raise StateError where the names of the engine's metrics are none. Slots of before did not tell them."""
-    metrics = (engine or {}).get("metrics")
-    if metrics is None:
-        return
-    if not isinstance(metrics, dict):
-        raise StateError(f"engine.metrics has the wrong type: {metrics!r}")
-    for name in ("tokens", "cache"):
-        value = metrics.get(name)
-        if not isinstance(value, str) or not _METRIC.fullmatch(value):
-            raise StateError(f"engine.metrics.{name} is no name of a metric: {value!r}")
-
-
-def _check_dialect(engine: dict[str, Any] | None) -> None:
-    """Raise StateError where what the engine speaks is not what the schema allows. Slots of before did not tell it."""
-    told = (engine or {}).get("dialect")
-    if told is None:
-        return
-    kinds = {name: type(value) for name, value in PLAIN._asdict().items()}
-    if not isinstance(told, dict) or {name: type(value) for name, value in told.items()} != kinds:
-        raise StateError(f"engine.dialect is not what the schema allows: {told!r}")
-
-
-def _check_reasoning(profile: dict[str, Any] | None) -> None:
-    """Raise StateError where what is told of the engine and of thinking is not what the schema allows."""
-    told = profile or {}
-    if told.get("remote", True) is not True:
-        raise StateError(f"profile.remote has the wrong type: {told['remote']!r}")
-    if not isinstance(told.get("engine_version"), str | None):
-        raise StateError(f"profile.engine_version has the wrong type: {told['engine_version']!r}")
-    reasoning = told.get("reasoning")
-    if reasoning is None:
-        return
-    right = isinstance(reasoning, dict) and reasoning.keys() == {"how", "template_kwargs"}
-    if not right or reasoning["how"] not in HOWS or not isinstance(reasoning["template_kwargs"], dict):
-        raise StateError(f"profile.reasoning is not what the schema allows: {reasoning!r}")
+def _check(rule: Any, value: Any, where: str = "") -> None:
+    """Raise ConfigError where a value is not what its rule says; `where` is its dotted name."""
+    if isinstance(rule, dict):
+        checked(dict, value, where)
+        for name, member in rule.items():
+            key = name.rstrip("~?")
+            dotted = f"{where}.{key}" if where else key
+            if key not in value and not name.endswith("?"):
+                raise ConfigError(f"{dotted} is missing")
+            if key == name or value.get(key) is not None:
+                _check(member, value[key], dotted)
+    elif isinstance(rule, list):
+        for index, one in enumerate(checked(list, value, where)):
+            _check(rule[0], one, f"{where}[{index}]")
+    elif not isinstance(rule, re.Pattern):
+        checked(rule, value, where)
+    elif not rule.fullmatch(checked(str, value, where)):
+        raise ConfigError(f"{where}: {value!r} does not match {rule.pattern}")
 
 
 def _state(table: dict[str, Any], config: Config) -> SlotState:
@@ -223,17 +193,10 @@ def _state(table: dict[str, Any], config: Config) -> SlotState:
     }
     decided["names"] = tuple(table.get("names") or ())
     decided["replicas"] = _replicas(table, decided["max_active_generations"], backend_url)
-    routing = table.get("routing")
-    lists = ("headers", "json_fields")
-    decided["routing"] = (
-        Routing()
-        if routing is None
-        else Routing(
-            routing["sticky"],
-            routing["prefix_affinity"],
-            *(None if routing[name] is None else tuple(routing[name]) for name in lists),
-        )
-    )
+    routing: dict[str, Any] = table.get("routing") or {}
+    told = {field.name: routing[field.name] for field in dataclasses.fields(Routing) if routing}
+    told |= {name: tuple(value) for name, value in told.items() if isinstance(value, list)}
+    decided["routing"] = Routing(**told)
     return SlotState(**{name: table[name] for name in _NAMES if name not in decided}, **decided)
 
 
@@ -265,36 +228,6 @@ def _replicas(table: dict[str, Any], limit: int, backend_url: str) -> tuple[Repl
     )
 
 
-def _check_members(table: dict[str, Any], members: dict[Any, tuple[str, ...]]) -> None:
-    """Raise StateError where a member is missing, or is not what it has to be."""
-    for kind, names in members.items():
-        for where in names:
-            part, _dot, name = where.rpartition(".")
-            holder = table[part] if part else table
-            if holder is None:
-                continue
-            if name not in holder:
-                raise StateError(f"{where} is missing")
-            _check(where, kind, holder[name])
-
-
-def _check_replicas(rows: Any) -> None:
-    """Raise StateError where the list of engines is none."""
-    if rows is None:
-        return
-    if not isinstance(rows, list) or not 2 <= len(rows) <= _MOST_REPLICAS:
-        raise StateError(f"replicas is no list of 2 to {_MOST_REPLICAS} engines")
-    for index, row in enumerate(rows):
-        if not isinstance(row, dict):
-            raise StateError(f"replicas[{index}] is no object: {row!r}")
-        try:
-            _check_members(row, _REPLICA_MEMBERS)
-            _check_metrics(row["engine"])
-            _check_dialect(row["engine"])
-        except StateError as exc:
-            raise StateError(f"replicas[{index}]: {exc}") from exc
-
-
 def parse(raw: bytes, config: Config) -> SlotState:
     """Turn the bytes of the state file into a SlotState; raise StateError."""
     try:
@@ -305,17 +238,12 @@ def parse(raw: bytes, config: Config) -> SlotState:
         raise StateError("not a JSON object")
     if table.get("schema") != 1:
         raise StateError(f"schema {table.get('schema')!r} is not known to this frontdoor (it knows 1)")
-    _check_members(table, _MEMBERS)
-    _check_metrics(table["engine"])
-    _check_dialect(table["engine"])
-    # slots of before, and those with one engine, do not tell these
-    _check_replicas(table.get("replicas"))
-    _check("names", list | None, table.get("names"))
-    _check("routing", dict | None, table.setdefault("routing", None))
-    _check_members(table, _ROUTING_MEMBERS)
-    _check_reasoning(table["profile"])
     try:
-        return _state(table, config)
+        _check(_STATE, table)
+        rows = table.get("replicas")
+        if rows is not None and not 2 <= len(rows) <= _MOST_REPLICAS:
+            raise ConfigError(f"replicas is no list of 2 to {_MOST_REPLICAS} engines")
+        return _state({"idle": None} | table, config)
     except ConfigError as exc:
         raise StateError(str(exc)) from exc
 

@@ -8,22 +8,14 @@ from __future__ import annotations
 import re
 
 
-class Substituted(str):
-    """A word with a variable that systemd replaces."""
-
-    __slots__ = ()
-
-
 def quote(word: str) -> str:
     """Return one argument as systemd must read it: specifiers and variables escaped, quoted if needed."""
-    if isinstance(word, Substituted):
-        return str(word)
     text = word.replace("\\", "\\\\").replace("%", "%%").replace("$", "$$")
     text = text.replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
     return text if re.fullmatch(r"[^\s'\";]+", text) else f'"{text}"'
 
 
-def plain_value(text: str) -> str:
+def one_line(text: str) -> str:
     """Return text for a directive that takes it as it is (Description=, paths): one line, specifiers escaped."""
     return " ".join(text.replace("%", "%%").split())
 

@@ -1,0 +1,160 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Puts engines to sleep and wakes them, and chooses which sleepers end.
+
+An engine counts as asleep from the moment at which its file is written until just before it is asked to wake. A run
+that is killed in between leaves an engine that counts as awake. The next run stops it, or finds that it sleeps before
+it asks it anything, and loads it anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from operator import attrgetter
+
+from ..decide.machine import sleep_action, wake_action
+from ..kinds.kind import Sleep
+from ..kinds.table import kind_of
+from ..look.memory import MEMINFO, bytes_of, gib, kept_asleep, needed_awake
+from ..look.observe import load_profile, slot_units
+from ..model.profile import Profile
+from ..model.slot_file import read_slot_file
+from ..model.standby import Sleeper, read_sleeper, room
+from ..model.state_file import stamp
+from ..words.effects import text_of
+from ..words.types import Direction, SlotFault, UnitState
+from .run import Run
+
+ASKED_LIMIT_S = 120.0  # a card is filled, or emptied, in seconds
+TOLD_LIMIT_S = 15.0  # vLLM may answer before its workers have ended
+_INTERVAL_S = 0.2
+
+
+def sleepers(run: Run) -> tuple[UnitState, ...]:
+    """Return the units whose engine sleeps, or has ended asleep. Nobody but this run puts any to sleep meanwhile."""
+    if not run.slept and not any(unit.asleep for unit in run.seen.units):
+        return ()
+    return tuple(unit for unit in slot_units(run.fx, run.layout)[0] if unit.asleep)
+
+
+def ending(run: Run, falls: Sequence[UnitState]) -> tuple[tuple[UnitState, ...], bool]:
+    """Return (the sleepers that end now, whether `falls` may sleep).
+
+    All end where nothing is served, or a profile without standby. Others end that can't be woken any more, and the
+    oldest ones where memory has no room for all, or there are too many.
+    """
+    there = sleepers(run)
+    if run.direction is Direction.HALT or not run.request.active or not run.profile.standby:
+        return there, False
+    known = {unit.name: read_sleeper(run.fx.files, run.layout, unit.name) for unit in there}
+    living = [
+        found
+        for unit in there
+        if (found := known[unit.name]) and unit.settled and found.invocation_id == unit.invocation_id
+    ]
+    stays = [sleeper for sleeper in living if run.wakes or sleeper.unit not in run.profile.units]
+    others = sorted((one for one in stays if one.unit not in run.profile.units), key=attrgetter("since"))
+    needed = needed_awake(run.fx, run.profile, asleep=run.wakes)
+    needed += sum(kept_asleep(run.fx, _profile_of(run, unit)) for unit in falls)
+    count, sleeps = _room(run, needed, others, more=len(falls))
+    gone = {*known} - {one.unit for one in stays} | {one.unit for one in others[:count]}
+    return tuple(unit for unit in there if unit.name in gone), sleeps
+
+
+def _profile_of(run: Run, unit: UnitState) -> Profile:
+    return load_profile(run.fx, run.layout, run.layout.profile_of(unit.name))
+
+
+def _room(run: Run, needed: int, others: Sequence[Sleeper], *, more: int) -> tuple[int, bool]:
+    """Return (how many of the others end, the oldest first; whether there is room then). more: engines that fall
+    asleep."""
+    free = bytes_of(text_of(run.fx, MEMINFO), "MemAvailable")
+    most = read_slot_file(run.fx, run.layout).standby
+    count, fits = room(free, needed, [one.bytes for one in others], most if more else len(others) + 1)
+    if not fits and more:
+        run.warn(f"the host's memory has {gib(free)} free, so nothing is put to sleep (it takes {gib(needed)})")
+    return count, fits
+
+
+def forget(run: Run, units: Sequence[str]) -> None:
+    """Let these units start engines again."""
+    for unit in units:
+        run.fx.files.remove(run.layout.standby_file(unit))
+
+
+def put_to_sleep(run: Run, unit: UnitState) -> bool:
+    """Put the engine of the unit to sleep; return whether it sleeps. If it does not, it has to be stopped."""
+    try:
+        profile = _profile_of(run, unit)
+        _ask(run, profile, _requests(profile).fall)
+        _await(run, profile, asleep=True)
+        since = stamp(run.fx.clock.now())
+        kept = kept_asleep(run.fx, profile)
+        known = Sleeper(unit.name, profile.name, profile.fingerprint, unit.invocation_id, since, kept)
+        run.fx.files.write(run.layout.standby_file(unit.name), known.to_json())
+    except (SlotFault, OSError) as fault:
+        run.warn(f"{unit.name} did not go to sleep, and is stopped: {fault}")
+        return False
+    run.slept.add(unit.name)
+    run.did(sleep_action(unit.name))
+    return True
+
+
+def wake(run: Run, single: Profile) -> None:
+    """Wake the engine of this profile. From now on it counts as awake. Raise SlotFault if it does not wake."""
+    run.woken = True
+    unit = run.unit(single.unit)
+    known = read_sleeper(run.fx.files, run.layout, unit.name)
+    if known is None or not unit.settled or known.invocation_id != unit.invocation_id:
+        raise SlotFault(f"{unit.name} has ended while it slept", expected="active", got=unit.describe())
+    needed = needed_awake(run.fx, single, asleep=True)
+    free = bytes_of(text_of(run.fx, MEMINFO), "MemAvailable")
+    if free < needed:
+        raise SlotFault(
+            f"the host's memory has no room to wake {unit.name}", expected=f"{gib(needed)} free", got=gib(free)
+        )
+    forget(run, [unit.name])
+    _ask(run, single, _requests(single).rise)
+    _await(run, single, asleep=False)
+    run.did(wake_action(unit.name))
+
+
+def _requests(profile: Profile) -> Sleep:
+    found = kind_of(profile.engine.kind).sleep
+    if found is None:
+        raise SlotFault(f"the engine of {profile.name} has no requests for sleep")
+    return found
+
+
+def _ask(run: Run, profile: Profile, path: str) -> None:
+    reply = run.fx.http.post(f"{profile.engine.backend_url}{path}", {}, ASKED_LIMIT_S)
+    if reply.status != 200:
+        raise SlotFault(
+            f"POST {profile.engine.backend_url}{path} failed",
+            expected="200",
+            got=reply.error or f"{reply.status} {reply.text[:200]}".strip(),
+        )
+
+
+def _await(run: Run, profile: Profile, *, asleep: bool) -> None:
+    """Wait until the engine says that it sleeps, or that it does not."""
+    got = ""
+    for _waited in run.poll(TOLD_LIMIT_S, _INTERVAL_S):
+        said, got = says_asleep(run, profile)
+        if said is asleep:
+            return
+    raise SlotFault(f"{profile.unit} does not {'sleep' if asleep else 'wake'}", expected=str(asleep), got=got)
+
+
+def says_asleep(run: Run, profile: Profile) -> tuple[bool | None, str]:
+    """Return (whether the engine says that it sleeps, None if it tells nothing; the request and its answer)."""
+    path, key = _requests(profile).asks
+    reply = run.fx.http.get(f"{profile.engine.backend_url}{path}", TOLD_LIMIT_S)
+    got = f"GET {profile.engine.backend_url}{path}: {reply.error or f'{reply.status} {reply.text[:200]}'.strip()}"
+    try:
+        said = json.loads(reply.text)[key] if reply.status == 200 else None
+    except (ValueError, LookupError, TypeError):
+        said = None
+    return (said if isinstance(said, bool) else None), got

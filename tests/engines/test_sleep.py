@@ -1,0 +1,142 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Standby with the real vLLM: its API, scheduler and sampler, its weights dropped and put back, and the slot with its
+canary. systemd, files and frontdoor are in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import Effects
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Reply
+from machine import wait_for
+from tools import engines
+from unit.plugins.module_utils._slot.fake_host import FakeUnit
+from unit.plugins.module_utils._slot.test_faults_over_http import Http, SimHost
+
+RELEASE = "0.32.0"
+FILES = Path(__file__).parent / "files"
+OK = {"prompt": "Answer with the two letters OK and nothing more.", "compare": "exact", "expected": "OK"}
+SUM = {"prompt": "A box holds 3 red and 4 blue blocks. How many blocks is that? Give just the number."}
+SUM |= {"compare": "exact", "expected": "7"}
+CANARY = [{"name": "ok", "max_tokens": 8, **OK}, {"name": "sum", "max_tokens": 8, **SUM}]
+SETTINGS = (
+    *("--dtype=bfloat16", "--max-model-len=512", "--max-num-seqs=4", "--enforce-eager", "--shutdown-timeout=0"),
+    *("--kv-cache-memory-bytes=67108864", "--enable-sleep-mode", "--worker-cls=sleep_on_cpu.Worker"),
+)
+
+
+class SleepHttp(Http):
+    """The client of the host, which tells systemd's stand-in what sleeps."""
+
+    def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
+        reply = super().post(url, body, timeout_s)
+        if url.endswith(("/sleep?level=1", "/wake_up")):
+            unit = self.host.engine(urlsplit(url).port or 80)
+            assert unit is not None
+            said = self.get(url.rpartition("/")[0] + "/is_sleeping", timeout_s)
+            unit.asleep = json.loads(said.text)["is_sleeping"]
+        return reply
+
+
+class VllmHost(SimHost):
+    """A host in memory whose units start the real vLLM on the processor, with the plugin that lets it sleep."""
+
+    @property
+    def wake_fault(self) -> Path:
+        """The file that makes weights come back wrong."""
+        return self.folder / "wake-fault"
+
+    def add_model(self, name: str) -> None:
+        models = engines.ROOT / "tests/lab/models"
+        program = str(engines.PLACE / "base/bin/vllm")
+        port = 18300 + len(self.standby_ports)
+        argv = [program, "serve", str(models / name), "--served-model-name", name, *SETTINGS, "--port", str(port)]
+        self.slot_settings["standby"] = 1
+        self.standby_ports[self.layout.unit(name)] = port
+        changes = {"engine__argv": argv, "engine__backend_url": f"http://127.0.0.1:{port}", "canary__cases": CANARY}
+        self.render(name, standby=True, **changes)
+
+    def spawn(self, unit: FakeUnit) -> subprocess.Popen[str]:
+        _interpreter, *argv = unit.cmdline
+        paths = (FILES, self.folder, *(engines.PLACE / name for name in (RELEASE, "gguf")))
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(map(str, paths)),
+            "B70_WAKE_FAULT": str(self.wake_fault),
+            "VLLM_SERVER_DEV_MODE": "1",
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "HF_HUB_OFFLINE": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+        }
+        log = self.folder / f"{unit.invocation}.log"
+        process = subprocess.Popen(argv, stdout=log.open("w"), stderr=subprocess.STDOUT, text=True, env=environment)
+
+        def ready() -> bool:
+            assert process.poll() is None, f"{argv} ended with {process.poll()}:\n{log.read_text()[-3000:]}"
+            return "Application startup complete" in log.read_text()
+
+        wait_for(ready, "vLLM serves", 0.2)
+        return process
+
+    def effects(self) -> Effects:
+        return replace(super().effects(), http=SleepHttp(self))
+
+    def says(self, name: str) -> str:
+        """Ask the model that is served who it is."""
+        self.assert_invariants()
+        assert (self.state.phase, self.state.verified, self.state.profile_name) == ("serving", True, name)
+        body = {"model": name, "messages": [{"role": "user", "content": "Who are you?"}], "max_tokens": 16}
+        reply = self.effects().http.post(f"{self.state.backend_url}/v1/chat/completions", body, 60)
+        return str(json.loads(reply.text)["choices"][0]["message"]["content"])
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[VllmHost]:
+    engines.prepare()
+    information = tmp_path / "sleep_on_cpu-1.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: sleep_on_cpu\nVersion: 1\n")
+    (information / "entry_points.txt").write_text("[vllm.general_plugins]\nsleep_on_cpu = sleep_on_cpu:register\n")
+    host = VllmHost(tmp_path)
+    for name in ("tiny-a", "tiny-b"):
+        host.add_model(name)
+    yield host
+    for unit in host.units.values():
+        host._down(unit, "inactive")
+
+
+def test_models_that_sleep_answer_again_after_their_canary(host: VllmHost) -> None:
+    took: dict[str, list[float]] = {"plain": [], "standby": []}
+    for name in ["tiny-a", "tiny-b"] * 6:
+        begun = time.monotonic()
+        done = host.ctl("switch", name)
+        assert done.data["outcome"] == "committed", done.data["msg"]
+        took[done.data["way"]].append(time.monotonic() - begun)
+        assert host.says(name) == f"I am {name}."
+    assert [len(took["plain"]), len(took["standby"])] == [2, 10]
+    cold, woken = (sum(seconds) / len(seconds) for seconds in took.values())
+    print(f"a switch by a load takes {cold:.1f} s, from standby {woken:.1f} s (at most {max(took['standby']):.1f} s)")
+
+
+def test_a_wake_with_other_weights_costs_a_load_and_no_answer(host: VllmHost) -> None:
+    for name in ("tiny-a", "tiny-b"):
+        assert host.ctl("switch", name).data["outcome"] == "committed"
+    host.wake_fault.touch()
+    asleep = host.unit("tiny-a").invocation
+    done = host.ctl("switch", "tiny-a")
+    assert (done.data["outcome"], done.data["way"]) == ("committed", "plain"), done
+    assert any("canary" in warning for warning in done.data["warnings"]), done.data["warnings"]
+    assert host.says("tiny-a") == "I am tiny-a."
+    assert host.unit("tiny-a").invocation != asleep
