@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import PurePosixPath
 from typing import Any
 
 from . import _paths
-from ._slot.words.types import Layout
 
 Arguments = dict[str, dict[str, Any]]
 
@@ -33,15 +30,3 @@ RECORDED_WORK: Arguments = {
     "step": {"type": "str", "choices": ["start", "look", "acknowledge"], "default": "start"},
     "token": {"type": "str", "default": "", "no_log": False},
 }
-
-
-def layout_of(params: Mapping[str, Any]) -> Layout:
-    """Return the places of a slot that the options of a module name."""
-    return Layout(
-        slot=params["slot"],
-        config_dir=PurePosixPath(params["config_dir"]),
-        run_dir=PurePosixPath(params["run_dir"]),
-        state_dir=PurePosixPath(params["state_dir"]),
-        unit_dir=PurePosixPath(params["unit_dir"]),
-        frontdoor_url=params["frontdoor_url"].rstrip("/"),
-    )

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from ._arguments import layout_of
 from ._slot.face import api
 from ._slot.host.caller import caller
 from ._slot.host.clock import SystemClock
@@ -20,7 +19,7 @@ from ._slot.look.frontdoor import read_state
 from ._slot.model.rendering import in_place, pending
 from ._slot.model.state_file import stamp
 from ._slot.words.effects import Effects
-from ._slot.words.types import Gate, Layout, OnFailure, Request, SlotFault
+from ._slot.words.types import Gate, Layout, OnFailure, Request, SlotFault, layout_of
 from ._slot_planned import PlannedFiles
 
 

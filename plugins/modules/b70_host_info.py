@@ -402,7 +402,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.effects import host_effects
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.images import PodmanImages
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.journal import occupied
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import SlotFault, layout_of
 
 FILE = {
     "path": {"type": "path", "required": True},
@@ -493,7 +493,7 @@ def main() -> None:
     files = {item["path"]: _expected.file_facts(item["path"]) for item in wanted["files"]}
     differences = _expected.file_differences(wanted["files"], files)
     try:
-        layout = _arguments.layout_of({**wanted["slot"], "frontdoor_url": ""}) if wanted["slot"] and systemd else None
+        layout = layout_of({**wanted["slot"], "frontdoor_url": ""}) if wanted["slot"] and systemd else None
         slot = layout and occupied(host_effects(SystemClock()), layout)
     except SlotFault as fault:
         module.fail_json(msg=fault.message)

@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from .._arguments import layout_of
 from .._evidence import host_class
 from .._evidence.job import Asked, SlotJob
 from .._evidence.store import Store
@@ -31,7 +30,7 @@ from .._slot.look.frontdoor import read_state
 from .._slot.look.observe import load_standing
 from .._slot.model.state_file import stamp
 from .._slot.words.effects import Effects as HostEffects
-from .._slot.words.types import Layout, Request, SlotFault, ToldToEndFault
+from .._slot.words.types import Layout, Request, SlotFault, ToldToEndFault, layout_of
 from .._work.decide import Found, differences
 from .._work.folder import Folder, WorkError
 from .._work.protocol import conclude

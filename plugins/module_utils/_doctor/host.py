@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import _host
-from .._arguments import layout_of
 from .._build import room
 from .._environment import SYSTEM_PATH
 from .._oneapi import releases
 from .._slot.host.images import PodmanImages
+from .._slot.words.types import layout_of
 from .._slot_module import run_info
 from .._weights.host import inspect as inspect_weights
 from .._weights.manifest import WeightsError

@@ -18,14 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from .._arguments import layout_of
 from .._slot.host.clock import SystemClock
 from .._slot.host.effects import host_effects
 from .._slot.kinds.table import kind_of
 from .._slot.model.profile import Profile
 from .._slot.model.recorded import excluded_by, unit_of
 from .._slot.words.effects import Effects
-from .._slot.words.types import Layout, SlotFault
+from .._slot.words.types import Layout, SlotFault, layout_of
 from .._work.decide import Found
 from .._work.folder import Folder, WorkError
 from .._work.protocol import Beginning, Job

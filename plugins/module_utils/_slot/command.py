@@ -35,7 +35,7 @@ from .model.slot_file import read_slot_file
 from .model.state_file import stamp
 from .words.decode import plain
 from .words.effects import Effects
-from .words.types import NODE_KEY, CardMemory, Gate, Layout, Mode, OnFailure, Request, SlotFault
+from .words.types import NODE_KEY, CardMemory, Gate, Layout, Mode, OnFailure, Request, SlotFault, layout_of
 
 DONE, FAILED, USAGE, NOT_SERVING, LOCKED, QUARANTINED = range(6)
 CODES = """\
@@ -156,18 +156,6 @@ def journal_argv(layout: Layout, arguments: argparse.Namespace) -> list[str]:
     form = ["--output=json"] if arguments.json else ["--output=short-iso"]
     follow = ["--follow"] if arguments.follow else []
     return ["journalctl", *(f"--unit={unit}" for unit in units), f"--lines={max(0, arguments.last)}", *form, *follow]
-
-
-def layout_of(settings: Mapping[str, str]) -> Layout:
-    """Return where things are, from the settings that the role wrote into the program."""
-    return Layout(
-        slot=settings["slot"],
-        config_dir=PurePosixPath(settings["config_dir"]),
-        run_dir=PurePosixPath(settings["run_dir"]),
-        state_dir=PurePosixPath(settings["state_dir"]),
-        unit_dir=PurePosixPath(settings["unit_dir"]),
-        frontdoor_url=settings["frontdoor_url"].rstrip("/"),
-    )
 
 
 def main(argv: Sequence[str], settings: Mapping[str, str]) -> int:

@@ -8,10 +8,11 @@ Everything here is immutable and free of effects. Times are seconds, points in t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePosixPath
-from typing import Union
+from typing import Any, Union
 
 
 class Phase(StrEnum):
@@ -441,6 +442,18 @@ class Layout:
     def profile_of(self, unit: str) -> str:
         """Return the profile's name in a unit name of this slot."""
         return unit.removeprefix(self.unit_prefix).removesuffix(".service").partition("@")[0]
+
+
+def layout_of(settings: Mapping[str, Any]) -> Layout:
+    """Return the places of a slot that the options of a module, or what the role wrote into the program, name."""
+    return Layout(
+        slot=settings["slot"],
+        config_dir=PurePosixPath(settings["config_dir"]),
+        run_dir=PurePosixPath(settings["run_dir"]),
+        state_dir=PurePosixPath(settings["state_dir"]),
+        unit_dir=PurePosixPath(settings["unit_dir"]),
+        frontdoor_url=settings["frontdoor_url"].rstrip("/"),
+    )
 
 
 @dataclass(frozen=True)

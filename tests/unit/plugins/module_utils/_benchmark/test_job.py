@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._arguments import layout_of
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import bench, draw, job
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.bench import BenchmarkError
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import essence
@@ -22,7 +21,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._evidence import host_c
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence import job as jobs
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import ToldToEndFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import ToldToEndFault, layout_of
 from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkError
 from unit.plugins.module_utils._evidence.records import HOST, record
 from unit.plugins.module_utils._slot.calls import host, switch

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._arguments import layout_of
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence import job as jobs
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store, StoreError
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import SlotFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import SlotFault, layout_of
 from ansible_collections.arcpro.b70.plugins.module_utils._soak import job, watching
 from ansible_collections.arcpro.b70.plugins.module_utils._soak.cycles import nothing_seen
 from ansible_collections.arcpro.b70.plugins.module_utils._soak.judging import ISOLATED
