@@ -40,6 +40,7 @@ STATE_FILE = "run/b70/main/state.json"
 JOURNAL = "var/lib/b70/journal/main.jsonl"
 QUARANTINE = "var/lib/b70/quarantine.json"
 CTL = "/opt/b70/bin/b70ctl"
+CHANGES = ("switch", "stop", "verify", "record", "recover")  # the words of b70ctl that take the slot's lock
 CONTROLLER = "b70-controller-main.service"
 LIVENESS = "run/b70/main/liveness.json"
 PREFIX = "b70-slot-main-"
@@ -203,7 +204,9 @@ class Rig:
         return done.output
 
     def ctl(self, *words: str, limit_s: float = 300) -> Done:
-        """b70ctl with --json."""
+        """b70ctl with --json. A change waits for the slot's lock: the controller, which heals at once, may hold it."""
+        if words[0] in CHANGES and "--lock-timeout" not in words:
+            words += ("--lock-timeout", "240")
         return self.run(CTL, *words, "--json", limit_s=limit_s)
 
     def tell(self, profile: str, *faults: str, **values: Any) -> None:

@@ -251,7 +251,7 @@ def test_of_two_switches_at_once_one_works_and_the_other_names_it(rig: Rig, reco
     recorded()
     with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as first:
         wait_for(lambda: loading(rig), "the first switch works")
-        second = rig.ctl("switch", "sim-short")
+        second = rig.ctl("switch", "sim-short", "--lock-timeout", "0")
         assert first.poll() is None, f"it waited for the end of the first: {second}"
         rig.tell("sim-b")
         output, _errors = first.communicate(timeout=300)
@@ -271,7 +271,7 @@ def test_who_asks_for_what_another_switch_has_all_but_served_gets_it(rig: Rig, r
     words = ("open", "forward", "end", "wait", "--", "switch", "sim-b", "--json")
     with rig.popen("/opt/b70/bin/crash-at", *words) as first:
         wait_for(lambda: (rig.root / "run/b70-sim/reached").exists(), "the first switch has opened the frontdoor")
-        other = rig.ctl("switch", "sim-short")
+        other = rig.ctl("switch", "sim-short", "--lock-timeout", "0")
         assert (other.code, other.data["failure"]["phase"]) == (4, "lock"), other
         with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as second:
             time.sleep(0.5)
