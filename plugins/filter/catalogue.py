@@ -13,7 +13,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue import models, problems, stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
-from ansible_collections.arcpro.b70.plugins.plugin_utils._choice import choose, offers
+from ansible_collections.arcpro.b70.plugins.plugin_utils._choice import choose, offers, page
 from ansible_collections.arcpro.b70.plugins.plugin_utils._nodes import node_place
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import explain
 
@@ -77,6 +77,15 @@ def profile_offers(
     )
 
 
+def catalogue_page(
+    profiles: Mapping[str, Any], stacks: Mapping[str, Any], refused_statuses: Sequence[str] = choose.REFUSED
+) -> str:
+    """Return the page of the catalogue as HTML."""
+    if not isinstance(profiles, Mapping) or not isinstance(stacks, Mapping):
+        raise AnsibleFilterError("catalogue_page needs the profiles and the stacks (lookup, kind=stacks), two mappings")
+    return page.catalogue_page(plain(profiles), plain(stacks), list(refused_statuses))
+
+
 def closest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """Return the names of ``known`` that resemble ``name``, best first."""
     if isinstance(known, str) or not isinstance(known, Iterable):
@@ -98,6 +107,7 @@ class FilterModule:
 
     def filters(self) -> dict[str, Any]:
         return {
+            "catalogue_page": catalogue_page,
             "closest": closest,
             "explain_profile": explain_profile,
             "known_models": known_models,

@@ -23,11 +23,12 @@ details { margin: .3rem 0; } summary { cursor: pointer; }
 """
 
 
-def document(title: str, body: str, style: str = "") -> str:
-    """Return a self-contained page: no script, nothing loaded. body: HTML; style: more rules."""
+def document(title: str, body: str, style: str = "", script: str = "") -> str:
+    """Return a self-contained page, which loads nothing. body: HTML; style: more rules; script: of the page's own."""
     name = html.escape(title)
+    runs = f"<script>{script}</script>" if script else ""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width"><title>{name}</title><style>{_STYLE}{style}</style>'
-        f"</head><body><h1>{name}</h1>{body}</body></html>\n"
+        f"</head><body><h1>{name}</h1>{body}{runs}</body></html>\n"
     )

@@ -142,7 +142,7 @@ def test_known_models_and_what_so_many_cards_serve_are_listed_and_what_is_reject
     asked = (
         {"b70_category": "embedding", "b70_precision": "int4"},
         {"cards": 4, "b70_all": True, **part},
-        {"cards": 1, **part},
+        {"cards": 1, "html": str(tmp_path / "profiles.html"), **part},
     )
     done = play_all(tmp_path, *(("show_models", variables) for variables in asked), ("show_models", {"cards": "two"}))
     _start, known, four, one, wrong = done.stdout.split("PLAY [")
@@ -155,6 +155,7 @@ def test_known_models_and_what_so_many_cards_serve_are_listed_and_what_is_reject
     assert "NOT SERVED: gemma4-12b-it-int4-autoround-c12 is rejected: 2026-06-07, device lost" in four
     assert "gemma4-12b-it-int4-autoround-c8:" not in one
     assert "14 more need more or other cards" in one
+    assert "<strong>minimax-m27-c1</strong>" in (tmp_path / "profiles.html").read_text()
     assert done.returncode != 0
     assert "cards is a number, as -e cards=2, not 'two'" in said(wrong)
 

@@ -4,8 +4,9 @@
 """Build the documentation as a site in .cache/site/html: the documents, and the reference of plugins and roles.
 
 antsibull-docs writes the reference from the documentation of plugins and the argument specifications of roles; Sphinx
-renders it together with the Markdown documents. Warnings are errors: a link to a document, a heading or an option that
-does not exist fails the build. Addresses outside the collection are not visited.
+renders it together with the Markdown documents, and the page of the catalogue stands beside them. Warnings are errors:
+a link to a document, a heading or an option that does not exist fails the build. Addresses outside the collection are
+not visited.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / ".cache" / "collections")]
 
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue  # noqa: E402
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks  # noqa: E402
+from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.page import catalogue_page  # noqa: E402
 from tools.sanity import export_tree  # noqa: E402
 
 SITE = ROOT / ".cache" / "site"
@@ -57,7 +61,11 @@ def build(root: Path, site: Path, builder: str = "html") -> int:
     """Build the site of the collection at ``root`` into ``site``/html; return the exit status of what failed, or 0."""
     source = site / "source"
     lay_out(root, source)
-    return write_reference(root, source) or render(root, source, site / "html", builder)
+    failed = write_reference(root, source) or render(root, source, site / "html", builder)
+    if not failed and builder == "html":
+        stacks = load_stacks()
+        (site / "html" / "catalogue.html").write_text(catalogue_page(load_catalogue(stacks=stacks), stacks))
+    return failed
 
 
 if __name__ == "__main__":

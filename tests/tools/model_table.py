@@ -17,27 +17,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / ".cache" / "collections"))
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of_engine  # noqa: E402
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import is_commit  # noqa: E402
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue  # noqa: E402
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks  # noqa: E402
 from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.choose import STATUSES  # noqa: E402
-from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.offers import summary  # noqa: E402
+from ansible_collections.arcpro.b70.plugins.plugin_utils._choice.offers import OVERVIEW, overview  # noqa: E402
 
 PAGE = ROOT / "docs" / "profiles.md"
 BEGIN = "<!-- profiles: written by `make docs` from the catalogue -->"
 END = "<!-- end of profiles -->"
-HEAD = (
-    "| profile | status | takes | cards | context | at once | measured, and where |",
-    "|---|---|---|---|---|---|---|",
-)
-
-
-def evidence(found: Mapping[str, Any]) -> str:
-    """Return one cell: the figure to expect and the highest, by whom, when and on what, and what is said of quality."""
-    said = ", ".join(str(found[key]) for key in ("source", "date", "stack") if found.get(key))
-    verdict = (found.get("quality") or {}).get("verdict")
-    return "; ".join(word for word in (summary(found), said, f"quality {verdict}" if verdict else "") if word)
 
 
 def unpinned(catalogue: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
@@ -53,17 +41,9 @@ def unpinned(catalogue: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]
 def table(catalogue: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the table, best status first."""
     rows = sorted(catalogue.values(), key=lambda profile: (STATUSES.index(profile["status"]), profile["name"]))
-    lines = list(HEAD)
+    lines = [f"| {' | '.join(OVERVIEW)} |", "|---" * len(OVERVIEW) + "|"]
     for profile in rows:
-        cells = (
-            f"`{profile['name']}`",
-            profile["status"],
-            ", ".join(profile["modalities"]),
-            str(profile["cards"]),
-            str(kind_of_engine(profile["engine"]).context_length(profile["engine"]["settings"])),
-            str(profile["frontdoor"]["max_active_generations"]),
-            evidence(profile["evidence"]),
-        )
+        cells = [f"`{profile['name']}`", *overview(profile)[1:]]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     reasons = [profile for profile in rows if profile["status_reason"]]
     lines += ["", "Why the last ones are not served:", ""]

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import KINDS
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face.table import columns
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of_engine
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.production import examined, holds, promotion
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.card_memory import GIB, mirror_bytes
 
@@ -18,6 +19,8 @@ from .._catalogue.typed import derived_environment, of_first_engine
 from .._fleet_status import short
 from .._stacks import planning
 from .choose import REFUSED, STATUSES, Profile, Stacks, against_cards, against_profile, counted, replicas
+
+OVERVIEW = ("profile", "status", "takes", "cards", "context", "at once", "measured, and where")
 
 
 def rate(figure: Mapping[str, Any]) -> str:
@@ -89,21 +92,17 @@ def offers(
     found = [profile for profile in profiles.values() if _named(profile, model)]
     fitting = [profile for profile in found if cards is None or bool(profile["cards"]) == bool(cards)]
     shown = [profile for profile in fitting if cards is None or not against_cards(profile, cards)]
-    served = {profile["name"] for profile in shown if not _against(profile, stacks, refused)}
+    served = {profile["name"] for profile in shown if not not_served(profile, stacks, refused)}
 
-    def rank(profile: Profile) -> tuple[Any, ...]:
-        name, first = profile["name"], cards in _recommended(profile)
-        return (not first, -cards_needed(profile), name not in served, STATUSES.index(profile["status"]), name)
-
-    ranked = [profile for profile in sorted(shown, key=rank) if everything or profile["name"] in served]
+    best = [profile for profile in ranked(shown, stacks, refused, cards) if everything or profile["name"] in served]
     lines: list[str] = []
     if everything:
-        told = [[*_lines(profile, stacks, refused)] for profile in ranked]
+        told = [[*_lines(profile, stacks, refused)] for profile in best]
     else:
-        head, *rows = columns(("PROFILE", "CARDS", "STATUS", "SPEED"), [_row(profile) for profile in ranked])
-        told = [[row, *_about(profile)] for profile, row in zip(ranked, rows, strict=True)]
-        lines += [head] if ranked else []
-    for profile, about in zip(ranked, told, strict=True):
+        head, *rows = columns(("PROFILE", "CARDS", "STATUS", "SPEED"), [_row(profile) for profile in best])
+        told = [[row, *_about(profile)] for profile, row in zip(best, rows, strict=True)]
+        lines += [head] if best else []
+    for profile, about in zip(best, told, strict=True):
         lines += [*about, *_promoted(profile, own), *_recorded(profile["name"], own)]
     where = "" if cards is None else f" on {counted(cards)}"
     lines.append(f"{len(served)} of {len(shown)} profiles can be served{where}; a host's own check comes with site.yml")
@@ -112,6 +111,35 @@ def offers(
     if not everything:
         lines.append("All that is known of them, and why the others are not served: -e b70_all=true")
     return lines
+
+
+def ranked(
+    profiles: Iterable[Profile], stacks: Stacks, refused: Sequence[str], cards: int | None = None
+) -> list[Profile]:
+    """Return the profiles in the order of a list: recommended for so many cards, more cards, served, best status."""
+
+    def rank(profile: Profile) -> tuple[Any, ...]:
+        served, first = not not_served(profile, stacks, refused), cards in _recommended(profile)
+        return (not first, -cards_needed(profile), not served, STATUSES.index(profile["status"]), profile["name"])
+
+    return sorted(profiles, key=rank)
+
+
+def overview(profile: Profile) -> tuple[str, ...]:
+    """Return the cells of a profile's row; OVERVIEW has their heads."""
+    found = profile["evidence"]
+    verdict = (found.get("quality") or {}).get("verdict")
+    said = ", ".join(str(found[key]) for key in ("source", "date", "stack") if found.get(key))
+    measured = (summary(found), said, f"quality {verdict}" if verdict else "")
+    return (
+        profile["name"],
+        profile["status"],
+        ", ".join(profile["modalities"]),
+        str(profile["cards"]),
+        str(kind_of_engine(profile["engine"]).context_length(profile["engine"]["settings"])),
+        str(profile["frontdoor"]["max_active_generations"]),
+        "; ".join(word for word in measured if word),
+    )
 
 
 def _recommended(profile: Profile) -> Sequence[int]:
@@ -166,7 +194,8 @@ def _model(profile: Profile) -> str:
     return f"model {profile['model']['hf_repo'] or profile['model']['directory']}"
 
 
-def _against(profile: Profile, stacks: Stacks, refused: Sequence[str]) -> list[str]:
+def not_served(profile: Profile, stacks: Stacks, refused: Sequence[str] = REFUSED) -> list[str]:
+    """Return why no host serves the profile, whatever its cards; empty if one may."""
     return [*against_profile(profile, refused), *planning.uninstallable(stacks[profile["stack"]])]
 
 
@@ -182,7 +211,7 @@ def _mirrored_gib(profile: Profile, manifest: Mapping[str, Any]) -> float:
 
 
 def _lines(profile: Profile, stacks: Stacks, refused: Sequence[str]) -> Iterator[str]:
-    against, evidence = _against(profile, stacks, refused), profile["evidence"]
+    against, evidence = not_served(profile, stacks, refused), profile["evidence"]
     each = f" on each of {profile['nodes']} nodes" if profile["nodes"] > 1 else ""
     needs = f"{counted(cards_needed(profile))}{replicas(profile)}{each}"
     head = f"{profile['name']}: {needs}, {profile['status']}, stack {profile['stack']}"
