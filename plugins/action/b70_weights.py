@@ -30,7 +30,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._weights import service
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.host import read_source
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import (
     ALWAYS_HASH_BELOW,
-    Wanted,
+    SourceFile,
     WeightsError,
     at_revision,
     check_name,
@@ -53,7 +53,7 @@ NOW, SHARED = "__model_weights_now", "__model_weights_shared"
 CARRIED = ("models", "directories", "summary", "brings", "pins", "left", "peers")
 
 
-def read_digests(root: str, files: Mapping[str, Wanted], names: list[str]) -> dict[str, Wanted]:
+def read_digests(root: str, files: Mapping[str, SourceFile], names: list[str]) -> dict[str, SourceFile]:
     """Return ``files`` with the digests of ``names`` read below ``root``."""
     read = {name: replace(files[name], sha256=sha256(os.path.join(root, name))) for name in names}
     return {**files, **read}
@@ -535,7 +535,7 @@ class ActionModule(ActionBase):
     def _origin(self) -> str:
         return str(self._options["mirror"] or self._options["endpoint"])
 
-    def _look(self, root: str) -> dict[str, Wanted]:
+    def _look(self, root: str) -> dict[str, SourceFile]:
         """Return a source's files, with the digests of the small ones.
 
         Large files are read only if the host cannot vouch for them.

@@ -42,7 +42,7 @@ _SHARED = "it is on a network file system, which other hosts may use; remove it 
 
 
 @dataclass(frozen=True)
-class Place:
+class OwnedDirectory:
     """A directory, and what in it is ours.
 
     :param path: the directory; a pattern names several. `{slot}` here and in entries stands for each slot.
@@ -62,7 +62,7 @@ class Place:
     shared: bool = False
     unmounted: bool = False
 
-    def of(self, slots: Sequence[str]) -> list[Place]:
+    def of(self, slots: Sequence[str]) -> list[OwnedDirectory]:
         """Return the place for each of the slots, or itself if it has nothing to do with them."""
         entries = [name.replace(_SLOT, slot) for name in self.entries for slot in (slots if _SLOT in name else [""])]
         paths = [self.path.replace(_SLOT, slot) for slot in (slots if _SLOT in self.path else [""])]
@@ -125,7 +125,7 @@ def images(stack_root: Path) -> list[str]:
     return found
 
 
-def find(places: Iterable[Place], mounted: Sequence[Mount]) -> Found:
+def find(places: Iterable[OwnedDirectory], mounted: Sequence[Mount]) -> Found:
     """Find what of ours is in the places. Changes nothing."""
     found = Found()
     gone: set[Path] = set()
@@ -288,14 +288,16 @@ def pinned(preferences: str) -> list[str]:
     return [name for key, _colon, value in rows if key == "Package" for name in value.split()]
 
 
-def apt_places(name: str, apt_dir: Path, installed: Sequence[str]) -> list[Place]:
+def apt_places(name: str, apt_dir: Path, installed: Sequence[str]) -> list[OwnedDirectory]:
     """Return the places of a repository that b70_apt_source has added. installed: the packages that it pins."""
     why = ""
     if installed:
         words = " ".join(installed)
         why = f"it has the updates of what is installed; `apt-get purge {words}` removes that, then run this again"
     files = (("sources.list.d", ".sources"), ("keyrings", ".gpg"), ("preferences.d", ""))
-    return [Place(str(apt_dir / folder), [f"{name}{suffix}"], stays=why, shared=True) for folder, suffix in files]
+    return [
+        OwnedDirectory(str(apt_dir / folder), [f"{name}{suffix}"], stays=why, shared=True) for folder, suffix in files
+    ]
 
 
 def summary(found: Found, stays: Iterable[str], *, check_mode: bool) -> list[str]:

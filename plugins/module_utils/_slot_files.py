@@ -35,9 +35,9 @@ from ._slot_place import (
     NAMED,
     Directory,
     Held,
-    Place,
     Run,
     SlotFilesError,
+    SlotPaths,
     Wanted,
     check_slot,
     drop_ins,
@@ -54,7 +54,7 @@ _PLAIN_ENV_LINE = re.compile(r"(#.*|[A-Z_][A-Z0-9_]*=.*)?")
 
 
 @dataclass
-class Plan:
+class SlotFilesPlan:
     """The plan for the files of a slot; ``before`` holds the present text of every file to be written that exists.
 
     ``held``: profiles in use whose rendering waits for a switch.
@@ -133,7 +133,7 @@ def numbered(content: str) -> str:
     return re.sub(r"@(uid|gid):([^@\s]+)@", number, content)
 
 
-def _check_paths(files: Sequence[Wanted], place: Place) -> None:
+def _check_paths(files: Sequence[Wanted], place: SlotPaths) -> None:
     seen = set()
     for item in files:
         ours = item.path.parent == place.profiles_dir and item.path.suffix in (".json", ".env")
@@ -164,7 +164,7 @@ def _admits_others(directory: Directory) -> bool:
     return not int(directory.mode, 8) & stat.S_IRWXO and bool(directory.path.stat().st_mode & stat.S_IRWXO)
 
 
-def planned_files(plan: Plan, place: Place) -> list[dict[str, str]]:
+def planned_files(plan: SlotFilesPlan, place: SlotPaths) -> list[dict[str, str]]:
     """Return ``[{path, content}]`` of profiles, environments, units and what waits: what check mode tells a switch.
 
     A file that would wait no longer has an empty text.
@@ -177,8 +177,8 @@ def planned_files(plan: Plan, place: Place) -> list[dict[str, str]]:
 
 
 def make_plan(
-    files: Sequence[Wanted], place: Place, owner: tuple[int, int], run: Run, directories: Sequence[Directory] = ()
-) -> Plan:
+    files: Sequence[Wanted], place: SlotPaths, owner: tuple[int, int], run: Run, directories: Sequence[Directory] = ()
+) -> SlotFilesPlan:
     """Compare the host with ``files`` (all files of the slot) and return what is to be done; changes nothing.
 
     :param owner: user id and group id of the files.
@@ -187,7 +187,7 @@ def make_plan(
     _check_paths(files, place)
     check_slot(place)
     units = [item for item in files if item.path.suffix == ".service"]
-    plan = Plan(directories=list(directories), units=units)
+    plan = SlotFilesPlan(directories=list(directories), units=units)
     engines = {item.path for item in plan.units if item.path not in place.own_units}
     names = {place.profile_of(unit) for unit in engines}
     stale = written_profiles(place) - names
@@ -256,7 +256,7 @@ def make_plan(
     return plan
 
 
-def _command_links(place: Place, files: Sequence[Wanted]) -> dict[Path, Path]:
+def _command_links(place: SlotPaths, files: Sequence[Wanted]) -> dict[Path, Path]:
     """Return the links, wanted and not there, that put the command into people's PATH and its completion where bash
     looks for it on the first Tab."""
     link = place.command_link
@@ -270,7 +270,7 @@ def _command_links(place: Place, files: Sequence[Wanted]) -> dict[Path, Path]:
     return {link: target for link, target in links.items() if not link.is_symlink() or link.readlink() != target}
 
 
-def validate(plan: Plan, run: Run) -> None:
+def validate(plan: SlotFilesPlan, run: Run) -> None:
     """Check every file that would be written; raise SlotFilesError with all complaints. Adds to the plan's warnings."""
     faults = []
     waiting = [Wanted(path, text) for held in plan.held for path, _stays, text in held.differences() if text]
@@ -292,7 +292,7 @@ def validate(plan: Plan, run: Run) -> None:
         raise SlotFilesError("nothing was written, because\n" + "\n".join(faults))
 
 
-def _verify_units(plan: Plan, changed: Sequence[Wanted], run: Run) -> list[str]:
+def _verify_units(plan: SlotFilesPlan, changed: Sequence[Wanted], run: Run) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="b70-units-") as folder:
         for item in [*plan.units, *(item for item in changed if _is_drop_in(item.path))]:
             copy = Path(folder, *item.path.parts[-2 if _is_drop_in(item.path) else -1 :])
@@ -324,7 +324,7 @@ def _complaints(code: int, text: str, ours: set[str], folder: str) -> list[str]:
     return found
 
 
-def apply(plan: Plan, owner: tuple[int, int]) -> None:
+def apply(plan: SlotFilesPlan, owner: tuple[int, int]) -> None:
     """Write and remove what the plan says; each file is replaced in one step, units after what they refer to."""
     owners = [owner_ids(directory.owner, directory.group) for directory in plan.directories]
     for directory, ids in zip(plan.directories, owners, strict=True):
@@ -346,7 +346,7 @@ def apply(plan: Plan, owner: tuple[int, int]) -> None:
                 path.parent.rmdir()
 
 
-def reload(plan: Plan, run: Run) -> None:
+def reload(plan: SlotFilesPlan, run: Run) -> None:
     """Have systemd read its units again where it must; raise SlotFilesError where it does not take them as written."""
     if not plan.reload_needed:
         return
@@ -367,7 +367,7 @@ def reload(plan: Plan, run: Run) -> None:
 
 
 @contextlib.contextmanager
-def locked(place: Place, patience_s: float) -> Iterator[None]:
+def locked(place: SlotPaths, patience_s: float) -> Iterator[None]:
     """Hold the slot's lock: no switch may find files that are being replaced. Raise SlotFilesError with its holder."""
     clock = SystemClock()
     note = f"pid {os.getpid()} ({caller()}) since {stamp(clock.now())}: {RENDERING}"
@@ -378,7 +378,7 @@ def locked(place: Place, patience_s: float) -> Iterator[None]:
         raise SlotFilesError(f"nothing was written: {fault.message}; run again when it is done") from fault
 
 
-def start(plan: Plan, place: Place, run: Run) -> None:
+def start(plan: SlotFilesPlan, place: SlotPaths, run: Run) -> None:
     """Start the slot's controller where it does not run; raise SlotFilesError where systemd refuses."""
     if not plan.starts:
         return
@@ -393,7 +393,7 @@ def _replace(item: Wanted, owner: tuple[int, int]) -> None:
     _files.replace(item.path, item.content.encode(), int(item.mode, 8), owner)
 
 
-def diff(plan: Plan) -> list[dict[str, str]]:
+def diff(plan: SlotFilesPlan) -> list[dict[str, str]]:
     """Return Ansible's diff: full texts of files that change, one list of programs and of files that come or go."""
     waiting = [held.file for held in plan.held]
     entries = [

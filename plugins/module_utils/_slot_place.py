@@ -52,7 +52,7 @@ class Directory:
 
 
 @dataclass(frozen=True)
-class Place:
+class SlotPaths:
     """The places of a slot's files on the host."""
 
     slot: str
@@ -164,7 +164,7 @@ def json_of(path: Path) -> dict[str, Any]:
     return {}
 
 
-def written_profiles(place: Place) -> set[str]:
+def written_profiles(place: SlotPaths) -> set[str]:
     """Return the names of the profiles of which this slot has files of ours on the host."""
     found = set()
     for unit in place.unit_dir.glob(f"{place.prefix}*.service"):
@@ -199,7 +199,7 @@ def show(units: Iterable[str], run: Run) -> dict[str, dict[str, str]] | None:
 
 
 def in_use(
-    place: Place, names: set[str], shown: Mapping[str, Mapping[str, str]] | None, verified: str | None
+    place: SlotPaths, names: set[str], shown: Mapping[str, Mapping[str, str]] | None, verified: str | None
 ) -> dict[str, str]:
     """Return ``{name: why}`` for the profiles whose files must stay: the slot runs, boots or goes back to them.
 
@@ -227,7 +227,7 @@ def in_use(
 
 
 def drop_ins(
-    place: Place,
+    place: SlotPaths,
     units: Iterable[Path],
     legacy: Sequence[str],
     profiles: Iterable[str | None] = (),
@@ -264,7 +264,7 @@ def drop_ins(
     return found
 
 
-def _replicas_of_one(place: Place, one: str, other: str) -> bool:
+def _replicas_of_one(place: SlotPaths, one: str, other: str) -> bool:
     numbers = [unit.removesuffix(".service").partition("@")[2].isdigit() for unit in (one, other)]
     return all(numbers) and place.layout.profile_of(one) == place.layout.profile_of(other)
 
@@ -333,7 +333,7 @@ class Held:
         return [(path, stays, new) for path, stays, new in texts if stays != new]
 
 
-def stay(place: Place, names: Iterable[str], rendered: Mapping[Path, str], memory: Memory) -> list[Held]:
+def stay(place: SlotPaths, names: Iterable[str], rendered: Mapping[Path, str], memory: Memory) -> list[Held]:
     """Return the profiles in use that were rendered anew.
 
     What was verified last stays, or comes back, as it was committed. Of another one stays what is in place; where a
@@ -357,7 +357,7 @@ def stay(place: Place, names: Iterable[str], rendered: Mapping[Path, str], memor
     return found
 
 
-def check_slot(place: Place) -> None:
+def check_slot(place: SlotPaths) -> None:
     """Refuse the directories of another slot: its profiles, its settings and its command would be overwritten."""
     found = [(place.slot_file, str(json_of(place.slot_file).get("slot") or place.slot))]
     found += [(place.command, slot) for slot in _OTHER_SLOT.findall(text_of(place.command) or "")]

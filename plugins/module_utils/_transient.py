@@ -137,7 +137,7 @@ def _environment(task: Task) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class State:
+class TransientState:
     """The state of a unit, in the words of systemd.
 
     :param active: such as ``active`` or ``failed``; ``inactive`` for a unit that systemd does not know.
@@ -202,7 +202,9 @@ class Systemd:
         """Let systemd drop a failed unit once its result is read."""
         self.ask(["systemctl", "reset-failed", unit], check=False)
 
-    def state(self, unit: str) -> State:
+    def state(self, unit: str) -> TransientState:
         text = self.ask(["systemctl", "show", "--property=ActiveState,Result,ExecMainStatus", unit])
         values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-        return State(values.get("ActiveState", "inactive"), values.get("Result", ""), values.get("ExecMainStatus", ""))
+        return TransientState(
+            values.get("ActiveState", "inactive"), values.get("Result", ""), values.get("ExecMainStatus", "")
+        )

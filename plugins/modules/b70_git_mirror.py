@@ -108,7 +108,9 @@ def main() -> None:
         if not re.fullmatch(r"[0-9a-f]{40}", given["commit"]) or given["url"].startswith("-"):
             raise BuildError(f"{given['url']} at {given['commit']} is not a repository at a full commit")
         name = mirror.name_of(f"x/{given['name']}")
-        wanted = mirror.Wanted(name, given["url"], given["commit"], given["submodules"], tuple(given["files"]))
+        wanted = mirror.MirroredRepository(
+            name, given["url"], given["commit"], given["submodules"], tuple(given["files"])
+        )
         write = not module.check_mode
         brought = mirror.bring(Path(given["dest"]), wanted, given["timeout"], given["mirrors"], write=write)
     except BuildError as error:

@@ -186,7 +186,7 @@ PLACE = {
 ACCOUNT = dict.fromkeys(("name", "group", "home", "comment"), _TEXT)
 
 
-def _source_places(module: AnsibleModule) -> list[_removal.Place]:
+def _source_places(module: AnsibleModule) -> list[_removal.OwnedDirectory]:
     places = []
     apt_dir = Path(module.params["apt_dir"])
     for name in module.params["sources"]:
@@ -210,7 +210,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     slots = _removal.slots(Path(module.params["unit_dir"]))
-    places = [place for one in module.params["places"] for place in _removal.Place(**one).of(slots)]
+    places = [place for one in module.params["places"] for place in _removal.OwnedDirectory(**one).of(slots)]
     places += _source_places(module)
     found = _removal.find(places, _removal.mounts(Path("/proc/self/mountinfo").read_text(encoding="utf-8")))
     listing = module.run_command(["systemctl", "list-units", "--all", "--plain", "--no-legend", "b70-*"])[1]

@@ -345,7 +345,7 @@ def main() -> None:
 
     params = module.params
     places = ("config_dir", "unit_dir", "run_dir", "state_dir", "program_dir", "command")
-    place = _slot_place.Place(
+    place = _slot_place.SlotPaths(
         params["slot"],
         **{key: Path(params[key]) for key in places},
         command_link=Path(params["command_link"]) if params["command_link"] else None,

@@ -350,7 +350,7 @@ def main() -> None:
     given = module.params
     try:
         recipe = parse(given)
-        place = service.Place(
+        place = service.BuildPaths(
             work_dir=Path(given["work_dir"]),
             wheel_dir=Path(given["wheel_dir"]),
             ccache_dir=Path(given["ccache_dir"]),

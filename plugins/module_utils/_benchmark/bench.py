@@ -68,7 +68,7 @@ class Effects:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class BenchmarkOrder:
     """The order for a benchmark: what to measure, and what makes it fail.
 
     :param streams: empty for a ladder up to what the profile admits.
@@ -111,7 +111,9 @@ def served(info: Mapping[str, Any], wanted: str = "") -> str:
     return str(info["profile"])
 
 
-def plan(wanted: Wanted, fx: Effects) -> tuple[Mapping[str, Any], list[shapes.Shape], list[int], list[dict[str, Any]]]:
+def plan(
+    wanted: BenchmarkOrder, fx: Effects
+) -> tuple[Mapping[str, Any], list[shapes.Shape], list[int], list[dict[str, Any]]]:
     """Return the served profile, what is measured, and what is left out.
 
     :raises BenchmarkError: if nothing is served or nothing is left to measure.
@@ -120,7 +122,9 @@ def plan(wanted: Wanted, fx: Effects) -> tuple[Mapping[str, Any], list[shapes.Sh
     return profile, *fitting(wanted, profile)
 
 
-def fitting(wanted: Wanted, profile: Mapping[str, Any]) -> tuple[list[shapes.Shape], list[int], list[dict[str, Any]]]:
+def fitting(
+    wanted: BenchmarkOrder, profile: Mapping[str, Any]
+) -> tuple[list[shapes.Shape], list[int], list[dict[str, Any]]]:
     """Return what is measured of a profile, and what is left out; raise BenchmarkError if nothing can be measured."""
     if profile["engine"].get("task", "generate") != "generate":
         raise BenchmarkError(
@@ -157,7 +161,7 @@ def not_covered(baseline: str, missing: Sequence[str]) -> list[str]:
     return [f"the baseline {baseline} has no figure of {', '.join(missing)}: {words}"] if missing else []
 
 
-def run(wanted: Wanted, fx: Effects) -> dict[str, Any]:
+def run(wanted: BenchmarkOrder, fx: Effects) -> dict[str, Any]:
     """Measure, and return the record; raise BenchmarkError if nothing can be measured."""
     profile, kept, streams, left_out = plan(wanted, fx)
     name, began = str(profile["name"]), fx.now()
@@ -255,7 +259,7 @@ def _doubts(before: Mapping[str, Any], after: Mapping[str, Any], canary: Mapping
     return [] if canary["ok"] else ["the canary failed after the benchmark, so no figure is kept"]
 
 
-def _tool(wanted: Wanted, profile: Mapping[str, Any]) -> Tool:
+def _tool(wanted: BenchmarkOrder, profile: Mapping[str, Any]) -> Tool:
     if wanted.generator == "guidellm":
         return Tool("guidellm", wanted.tools_python, wanted.user)
     return Tool("vllm", profile["engine"]["argv"][0], wanted.user, profile["engine"]["env"])
@@ -288,7 +292,11 @@ class _Meter:
 
 
 def _measured(
-    wanted: Wanted, profile: Mapping[str, Any], kept: Sequence[shapes.Shape], streams: Sequence[int], meter: _Meter
+    wanted: BenchmarkOrder,
+    profile: Mapping[str, Any],
+    kept: Sequence[shapes.Shape],
+    streams: Sequence[int],
+    meter: _Meter,
 ) -> dict[str, Any]:
     urls = {FRONTDOOR: wanted.frontdoor_url, ENGINE: profile["engine"]["backend_url"]}
     base = Load(
@@ -333,7 +341,7 @@ def _measured(
     return found
 
 
-def _seed(wanted: Wanted, shape: int, way: int, streams: int) -> int:
+def _seed(wanted: BenchmarkOrder, shape: int, way: int, streams: int) -> int:
     """Return the seed of the prompts. Only a warm run repeats earlier prompts: those of its cold run."""
     return (wanted.seed + 3 * shape + way + _APART * streams) % _SEEDS
 

@@ -35,7 +35,7 @@ from .._work.decide import Found, differences
 from .._work.folder import Folder, WorkError
 from .._work.protocol import conclude
 from . import bench, draw, report, run
-from .bench import BenchmarkError, Wanted
+from .bench import BenchmarkError, BenchmarkOrder
 from .comparison import Band, baseline_key, outlook
 from .generators import GeneratorError
 from .run import Tool
@@ -121,10 +121,10 @@ def served_of(info: Mapping[str, Any]) -> tuple[str | None, ...]:
     return info["profile"], info["fingerprint"], (info.get("engine") or {}).get("invocation_id")
 
 
-def wanted_of(params: Mapping[str, Any], moment: str) -> Wanted:
+def wanted_of(params: Mapping[str, Any], moment: str) -> BenchmarkOrder:
     """Return what the parameters of the module ask for; raise ShapeError if a shape is wrong."""
     seed = int(hashlib.sha256(f"{moment} {params['host_name']} {params['slot']}".encode()).hexdigest()[:8], 16) % 2**31
-    return Wanted(
+    return BenchmarkOrder(
         shapes=tuple(shape_of(item) for item in params["shapes"]),
         streams=tuple(params["streams"]),
         targets=tuple(params["targets"]),

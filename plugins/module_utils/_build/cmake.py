@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A CMake project as a wheel: programs go to the environment's bin, the libraries that they were linked with to its lib.
+"""A CMake project as a wheel: programs go to its bin, the libraries that they are linked with to its lib.
 
 scikit-build-core, which the stack's lock pins beside cmake and ninja, does the building. Pure: texts of files.
 """
@@ -13,7 +13,7 @@ import json
 from .recipe import WRAPPER, Recipe
 
 # The project in the parent folder is built as it is, but only what the programs need: a project installs all of its
-# targets or none. Of the libraries that a program is linked with, those of the project are installed beside it; those of
+# targets or none. Of the libraries that a program is linked with, the project's own are installed beside it; those of
 # the compiler and of the system are the stack's business.
 _LISTS = """\
 cmake_minimum_required(VERSION 3.21)

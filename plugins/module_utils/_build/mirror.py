@@ -23,7 +23,7 @@ _DEPTH = 8
 
 
 @dataclass(frozen=True)
-class Wanted:
+class MirroredRepository:
     """name: OWNER/NAME, the path in the mirror. url: where it comes from. files: only these files of the commit."""
 
     name: str
@@ -51,7 +51,7 @@ def branch(commit: str) -> str:
     return f"refs/heads/b70-{commit[:12]}"
 
 
-def missing(folder: Path, wanted: Wanted) -> bool:
+def missing(folder: Path, wanted: MirroredRepository) -> bool:
     """Tell whether the mirror lacks the commit, or a branch that leads to it."""
     try:
         return (folder / wanted.name / branch(wanted.commit)).read_text().strip() != wanted.commit
@@ -60,7 +60,7 @@ def missing(folder: Path, wanted: Wanted) -> bool:
 
 
 def bring(
-    folder: Path, wanted: Wanted, limit_s: float, mirrors: Mapping[str, str], *, write: bool, depth: int = 0
+    folder: Path, wanted: MirroredRepository, limit_s: float, mirrors: Mapping[str, str], *, write: bool, depth: int = 0
 ) -> list[str]:
     """Bring a repository, its files or submodules, and return their names and commits.
 
@@ -83,12 +83,12 @@ def bring(
     return brought
 
 
-def _lacking(folder: Path, wanted: Wanted) -> list[str]:
+def _lacking(folder: Path, wanted: MirroredRepository) -> list[str]:
     return [file for file in wanted.files if not (folder / wanted.name / pack_name(wanted.commit, file)).exists()]
 
 
 def _bring_file(
-    folder: Path, wanted: Wanted, file: str, limit_s: float, mirrors: Mapping[str, str], write: bool
+    folder: Path, wanted: MirroredRepository, file: str, limit_s: float, mirrors: Mapping[str, str], write: bool
 ) -> str:
     label = f"{wanted.name} {wanted.commit[:12]} {file}"
     if write:
@@ -101,7 +101,7 @@ def _bring_file(
     return label
 
 
-def _fetch(place: Path, wanted: Wanted, limit_s: float, mirrors: Mapping[str, str]) -> None:
+def _fetch(place: Path, wanted: MirroredRepository, limit_s: float, mirrors: Mapping[str, str]) -> None:
     place.mkdir(parents=True, exist_ok=True)
     git = Git(place, limit_s, mirrors)
     git("init", "--quiet", "--bare")
@@ -118,7 +118,7 @@ def _fetch(place: Path, wanted: Wanted, limit_s: float, mirrors: Mapping[str, st
         link.symlink_to(place.name)
 
 
-def submodules(place: Path, wanted: Wanted, limit_s: float) -> list[Wanted]:
+def submodules(place: Path, wanted: MirroredRepository, limit_s: float) -> list[MirroredRepository]:
     """Return the submodules of a commit."""
     git = Git(place, limit_s, {})
     entries = git("ls-tree", "-r", "-z", wanted.commit).stdout.split("\0")
@@ -136,5 +136,5 @@ def submodules(place: Path, wanted: Wanted, limit_s: float) -> list[Wanted]:
     for key, path in values.items():
         if key.endswith(".path") and path in commits:
             url = submodule_url(wanted.url, values[f"{posixpath.splitext(key)[0]}.url"])
-            found.append(Wanted(name_of(url), url, commits[path], submodules=True))
+            found.append(MirroredRepository(name_of(url), url, commits[path], submodules=True))
     return found

@@ -60,7 +60,7 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class Probe:
+class PatchProbe:
     """Text that a file of the patched sources must contain: it proves that the patches fit these sources."""
 
     file: str
@@ -69,7 +69,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Cmake:
-    """Programs that CMake builds, as targets of the checkout's own project, and the cache entries to build them with."""
+    """Programs that CMake builds, targets of the checkout's own project, and the cache entries to build them with."""
 
     programs: tuple[str, ...]
     options: tuple[tuple[str, str], ...] = ()
@@ -94,7 +94,7 @@ class Recipe:
     script: str = ""
     trees: tuple[Tree, ...] = ()
     patches: tuple[Patch, ...] = ()
-    probes: tuple[Probe, ...] = ()
+    probes: tuple[PatchProbe, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     uses: tuple[tuple[str, str], ...] = ()
     max_jobs: int = 4
@@ -158,7 +158,9 @@ def parse(given: Mapping[str, Any]) -> Recipe:
     found += [f"{path!r} leads out of the checkout" for path in inner if path and not _inside(path)]
     for patch in given["patches"]:
         if not _COMMIT.fullmatch(patch["commit"]) or patch["repository"].startswith("-"):
-            found.append(f"patch {patch['name']}: {patch['repository']} at {patch['commit']} is not a pinned repository")
+            found.append(
+                f"patch {patch['name']}: {patch['repository']} at {patch['commit']} is not a pinned repository"
+            )
         if patch["sha256"] and not _SHA256.fullmatch(patch["sha256"]):
             found.append(f"patch {patch['name']}: sha256 {patch['sha256']!r} is not one")
     cmake = given.get("cmake")
@@ -183,7 +185,7 @@ def parse(given: Mapping[str, Any]) -> Recipe:
         script=given["script"],
         trees=tuple(Tree(tree["repository"], tree["commit"], tree["directory"]) for tree in given["trees"]),
         patches=tuple(Patch(**patch) for patch in given["patches"]),
-        probes=tuple(Probe(p["file"], p["contains"]) for p in given["probes"]),
+        probes=tuple(PatchProbe(p["file"], p["contains"]) for p in given["probes"]),
         environment=_pairs(given["environment"]),
         uses=_pairs(given["uses"]),
         max_jobs=given["max_jobs"],

@@ -17,7 +17,7 @@ _SHOWN = 160
 
 @dataclass(frozen=True)
 class Sample:
-    """The processes of a build at one moment. at: monotonic seconds. cpu_s: processor seconds so far, children included.
+    """The processes of a build at a moment. at: monotonic seconds. cpu_s: processor seconds so far, children included.
 
     rss_gib: memory of all processes. largest: command line of the one with the most memory.
     """

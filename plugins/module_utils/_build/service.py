@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _files
-from .._transient import ANSWER_LIMIT_S, State, Task
+from .._transient import ANSWER_LIMIT_S, Task, TransientState
 from .._work.folder import Folder, WorkError
 from .._work.protocol import Beginning, Job
 from . import memory, source
@@ -36,7 +36,7 @@ _SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class Place:
+class BuildPaths:
     """The paths of builds on the host. work_dir: checkouts and objects. wheel_dir: finished wheels. uv: the program.
 
     swap_file: where swap for the time of a build would be made, so that RAM and swap are swap_gib together and
@@ -85,7 +85,7 @@ def tail(path: Path, size: int = LOG_BYTES) -> list[str]:
     return [line.rsplit("\r", 1)[-1][:LINE_CHARS] for line in text.splitlines() if line.strip()]
 
 
-def finished(recipe: Recipe, place: Place) -> dict[str, Any] | None:
+def finished(recipe: Recipe, place: BuildPaths) -> dict[str, Any] | None:
     """Return the record of a finished wheel, built here or copied from another host; None if it is not as recorded."""
     folder = place.wheels(recipe)
     try:
@@ -97,7 +97,7 @@ def finished(recipe: Recipe, place: Place) -> dict[str, Any] | None:
     return {**record, "path": str(wheel)} if right else None
 
 
-def damage(recipe: Recipe, place: Place) -> str:
+def damage(recipe: Recipe, place: BuildPaths) -> str:
     """Return why a wheel among the finished ones is damaged; empty if it is whole or absent."""
     folder = place.wheels(recipe)
     if not (folder / "build.json").exists() or finished(recipe, place) is not None:
@@ -110,7 +110,7 @@ def damage(recipe: Recipe, place: Place) -> str:
         return f"{folder} is not whole: {error}"
 
 
-def estimate(recipe: Recipe, place: Place) -> dict[str, Any]:
+def estimate(recipe: Recipe, place: BuildPaths) -> dict[str, Any]:
     """Return what the build would need on this host, whether swap is made for it, and what prevents it."""
     here = room(place)
     try:
@@ -126,7 +126,7 @@ class SourceBuild(Job):
 
     noun = "build"
     recipe: Recipe
-    place: Place
+    place: BuildPaths
 
     @property
     def unit(self) -> str:
@@ -164,9 +164,7 @@ class SourceBuild(Job):
         variables = _variables(place)
         tree, log = place.tree(recipe), place.log(recipe)
         place.ccache_dir.mkdir(parents=True, exist_ok=True)
-        fresh = source.prepare(
-            recipe, tree, place.source_record(recipe), params["source_timeout"], params["mirrors"]
-        )
+        fresh = source.prepare(recipe, tree, place.source_record(recipe), params["source_timeout"], params["mirrors"])
         log.touch()
         for path in (place.ccache_dir, log):
             shutil.chown(path, place.user, place.group)
@@ -198,14 +196,14 @@ class SourceBuild(Job):
             return {"failed": str(error) if made else why}
 
 
-def _progress(recipe: Recipe, place: Place) -> dict[str, Any]:
+def _progress(recipe: Recipe, place: BuildPaths) -> dict[str, Any]:
     log = place.log(recipe)
     age = time.time() - log.stat().st_mtime if log.exists() else 0.0
     seen = progress(tail(log))
     return {"progress": asdict(seen), "sample": asdict(sample(recipe.unit)), "quiet_s": max(0.0, age)}
 
 
-def _failure(recipe: Recipe, place: Place, state: State) -> str:
+def _failure(recipe: Recipe, place: BuildPaths, state: TransientState) -> str:
     """Return why a build failed."""
     lines = tail(place.log(recipe))
     why = explain(lines, state.result) or first_error(lines) or "its log says why"
@@ -215,7 +213,7 @@ def _failure(recipe: Recipe, place: Place, state: State) -> str:
     )
 
 
-def keep(recipe: Recipe, place: Place, made: list[Path]) -> dict[str, Any]:
+def keep(recipe: Recipe, place: BuildPaths, made: list[Path]) -> dict[str, Any]:
     """Move the new wheel to the finished ones. Its record is written last."""
     if len(made) != 1:
         raise BuildError(f"{recipe.name} made {len(made)} wheels in {place.work(recipe).out} where one was expected")
@@ -250,7 +248,7 @@ def keep(recipe: Recipe, place: Place, made: list[Path]) -> dict[str, Any]:
     return {**record, "path": str(target)}
 
 
-def room(place: Place) -> memory.Room:
+def room(place: BuildPaths) -> memory.Room:
     return here(place.work_dir, place.swap_file, place.swap_gib, place.swap_reserve_gib)
 
 
@@ -263,7 +261,7 @@ def _give(tree: Path, user: str, group: str) -> None:
                 shutil.chown(path, user, group)
 
 
-def _variables(place: Place) -> dict[str, str]:
+def _variables(place: BuildPaths) -> dict[str, str]:
     """Return the variables of the environment file. systemd does not read it, or it would override PATH and others."""
     if not place.environment_file:
         return {}
@@ -277,13 +275,13 @@ def _variables(place: Place) -> dict[str, str]:
     return parse_environment(text)
 
 
-def _path(place: Place, variables: Mapping[str, str], first: str = "") -> str:
+def _path(place: BuildPaths, variables: Mapping[str, str], first: str = "") -> str:
     # Debian's links in /usr/lib/ccache stand for the compilers; harmless where they are not installed.
     parts = [first, *variables.get("PATH", "").split(":"), "/usr/lib/ccache", "/usr/local/bin", "/usr/bin", "/bin"]
     return ":".join(dict.fromkeys(part for part in parts if part))
 
 
-def compiler(place: Place) -> str:
+def compiler(place: BuildPaths) -> str:
     """Return the first line of the compiler's version; empty if there is no compiler."""
     variables = _variables(place) if place.environment_file and Path(place.environment_file).exists() else {}
     path = _path(place, variables)
@@ -306,9 +304,7 @@ def compiler(place: Place) -> str:
     return done.stdout.splitlines()[0][:LINE_CHARS] if done.stdout.strip() else ""
 
 
-def task(
-    recipe: Recipe, place: Place, budget: memory.Budget, variables: Mapping[str, str], limit_s: int
-) -> Task:
+def task(recipe: Recipe, place: BuildPaths, budget: memory.Budget, variables: Mapping[str, str], limit_s: int) -> Task:
     """Return the unit of a build. It is ended before an engine when memory runs out."""
     environment = {
         "HOME": "/tmp",

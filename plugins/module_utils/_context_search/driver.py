@@ -38,7 +38,7 @@ _DONE = "the search for a context is done, and the slot goes back"
 
 
 @dataclass(frozen=True)
-class Plan:
+class SearchPlan:
     """The range of a search. most: 0 takes the longest context that the model knows.
 
     probe_timeout: seconds for each probe of a length that passes; 0 sends none, as searches did before there were
@@ -77,7 +77,7 @@ class Search(Driver):
     """
 
     def __init__(
-        self, fx: Effects, layout: Layout, request: Request, plan: Plan, say: Callable[[Search, str], None]
+        self, fx: Effects, layout: Layout, request: Request, plan: SearchPlan, say: Callable[[Search, str], None]
     ) -> None:
         self._plan, self._say, self._real = plan, say, fx
         self._base, self.profile = base(fx, layout, plan.profile), load_wanted(fx, layout, plan.profile)
@@ -252,7 +252,7 @@ def _put_back(fx: Effects, layout: Layout, before: Rendering) -> None:
         fx.files.remove(place)
 
 
-def _check_way_back(fx: Effects, seen: machine.Seen, plan: machine.Plan) -> None:
+def _check_way_back(fx: Effects, seen: machine.Seen, plan: machine.SwitchPlan) -> None:
     """Raise SlotFault unless what runs can be started again: a search always goes back to what was verified last."""
     back = plan.previous
     running = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running]

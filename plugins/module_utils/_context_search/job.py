@@ -20,7 +20,7 @@ from .._slot.words.types import End, Layout, Request, SlotFault
 from .._switch_job import LIMIT_S, PROPERTIES
 from .._work.decide import Found, differences
 from .._work.folder import WorkError
-from .driver import Plan, Search, restore
+from .driver import Search, SearchPlan, restore
 from .lengths import Trial
 
 
@@ -38,8 +38,8 @@ class SearchJob(RecordedJob):
     def differs(self, given: Mapping[str, Any]) -> list[str]:
         return differences(given["plan"], asdict(self._plan()))
 
-    def _plan(self) -> Plan:
-        plan = Plan(*(self.params[key] for key in Plan.__dataclass_fields__))
+    def _plan(self) -> SearchPlan:
+        plan = SearchPlan(*(self.params[key] for key in SearchPlan.__dataclass_fields__))
         if plan.sequences < 1 or plan.granularity < 1 or min(plan.least, plan.most, plan.probe_timeout) < 0:
             raise WorkError("sequences and granularity are at least 1, least, most and probe_timeout at least 0")
         return plan
@@ -122,7 +122,7 @@ def _as_row(trial: Trial, sequences: int) -> dict[str, Any]:
 def main(folder: str) -> None:
     """Run the search that the folder's file describes, and go back. Called in the unit."""
     told = commission(folder)
-    layout, plan, seen = told.layout, Plan(**told.given["plan"]), nothing_seen()
+    layout, plan, seen = told.layout, SearchPlan(**told.given["plan"]), nothing_seen()
 
     def say(search: Search, now: str) -> None:
         seen.update(

@@ -18,7 +18,7 @@ from .._slot.words.effects import Effects
 
 
 @dataclass(frozen=True)
-class Probe:
+class LoadProbe:
     """Requests of one size, all at once. warm_ups: the number of requests before them, one by one, that don't count."""
 
     name: str
@@ -29,17 +29,17 @@ class Probe:
     warm_ups: int = 0
 
 
-def probes(length: int, sequences: int) -> tuple[Probe, ...]:
+def probes(length: int, sequences: int) -> tuple[LoadProbe, ...]:
     """Return the lab's shapes, as far as the length has room, and as many full-length sequences as are searched for."""
     prompt, end = min(100, length // 2), min(16, length // 2)
     return (
-        Probe("ttft", "to the first token", 1, prompt, 1, warm_ups=1),
-        Probe("decode", "to decode", sequences, prompt, min(128, length - prompt)),
-        Probe("near_limit", "near the limit", sequences, length - end, end),
+        LoadProbe("ttft", "to the first token", 1, prompt, 1, warm_ups=1),
+        LoadProbe("decode", "to decode", sequences, prompt, min(128, length - prompt)),
+        LoadProbe("near_limit", "near the limit", sequences, length - end, end),
     )
 
 
-def bodies(profile: Profile, probe: Probe, known: Sequence[int], turn: int) -> list[dict[str, Any]]:
+def bodies(profile: Profile, probe: LoadProbe, known: Sequence[int], turn: int) -> list[dict[str, Any]]:
     """Return the warm-ups of a probe, and its requests. turn: how many requests were made before."""
     return [
         {**exact.body(profile, known, index, probe.prompt_tokens, probe.output_tokens), **STREAMED}
@@ -50,7 +50,7 @@ def bodies(profile: Profile, probe: Probe, known: Sequence[int], turn: int) -> l
 def send(
     fx: Effects,
     profile: Profile,
-    probe: Probe,
+    probe: LoadProbe,
     sent: Sequence[Mapping[str, Any]],
     timeout_s: float,
     look: Callable[[], object],

@@ -12,22 +12,27 @@ from typing import Any
 
 from .._evidence import host_class
 from .._slot.caches import DPKG_STATUS, runtime
-from .._slot.model.peer_access import GROUP, Place, Proof, proof_text
+from .._slot.model.peer_access import GROUP, PeerAccessScope, Proof, proof_text
 from .host import save
 from .plan import Bench
 
 Rows = list[dict[str, Any]]
 
 
-def place(proc: Path = Path("/proc"), sysfs: Path = Path("/sys"), dpkg_status: Path = DPKG_STATUS) -> Place:
+def place(proc: Path = Path("/proc"), sysfs: Path = Path("/sys"), dpkg_status: Path = DPKG_STATUS) -> PeerAccessScope:
     """Return the cards, driver and firmware of this host."""
     seen = host_class.look(proc, sysfs)
     status = dpkg_status.read_text(encoding="utf-8", errors="replace") if dpkg_status.exists() else None
-    return Place({card["address"]: card["guc"] for card in seen["cards"]}, seen["kernel"], runtime(status))
+    return PeerAccessScope({card["address"]: card["guc"] for card in seen["cards"]}, seen["kernel"], runtime(status))
 
 
 def prove(
-    bench: Bench, measure: Callable[[], Rows], faults: Callable[[], Sequence[str]], file: Path, here: Place, at: str
+    bench: Bench,
+    measure: Callable[[], Rows],
+    faults: Callable[[], Sequence[str]],
+    file: Path,
+    here: PeerAccessScope,
+    at: str,
 ) -> Rows:
     """Return the rows of the benchmark, and save its verdict, which is against it until it has ended well.
 

@@ -36,8 +36,8 @@ from .types import (
     Link,
     MakeDirectory,
     Move,
-    Place,
     ReleaseFault,
+    ReleasePaths,
     Reload,
     Remove,
     Step,
@@ -58,7 +58,7 @@ def installed(environment: str) -> bool:
     return Path(environment, RECORD).is_file()
 
 
-def look(place: Place, url: str) -> Found:
+def look(place: ReleasePaths, url: str) -> Found:
     """Return what a host has of a release. url: where to ask which build serves; empty asks nobody."""
     paths = (*place.kept_files, *place.key_files, place.record_file, place.link, place.config_dir)
     folders = dict.fromkeys((place.directory, str(Path(place.link).parent), place.config_dir))
@@ -180,7 +180,7 @@ class HostEffects:
                     _run(restart.argv, restart.limit_s)
                     self._await(identity, limit_s)
 
-    def kept(self, place: Place) -> Kept:
+    def kept(self, place: ReleasePaths) -> Kept:
         texts = _texts([place.kept(path) for path in place.kept_files] + [place.record_file])
         record = texts.get(place.record_file)
         return Kept(
@@ -248,7 +248,7 @@ def _link(path: str, target: str) -> None:
         raise
 
 
-def _keep(place: Place, identity: Identity) -> None:
+def _keep(place: ReleasePaths, identity: Identity) -> None:
     """Keep copies of the release that serves.
 
     The old copies go first and the record is written last, so copies with a record are complete.

@@ -26,9 +26,9 @@ from .types import (
     Link,
     MakeDirectory,
     Move,
-    Place,
-    Plan,
     Release,
+    ReleasePaths,
+    ReleasePlan,
     Reload,
     Remove,
     Step,
@@ -52,7 +52,7 @@ def disable(unit: str, limit_s: float = COMMAND_LIMIT_S) -> Command:
     return Command(("systemctl", "disable", "--now", unit), f"stop and disable {unit}", limit_s)
 
 
-def aside(place: Place) -> str:
+def aside(place: ReleasePaths) -> str:
     """Return where a folder goes that has the link's place."""
     return f"{place.link}-before"
 
@@ -69,25 +69,25 @@ def _exists(path: str, found: Found) -> bool:
     return bool(found.files.get(path, ABSENT)["state"] != "absent")
 
 
-def _is_folder(place: Place, found: Found) -> bool:
+def _is_folder(place: ReleasePaths, found: Found) -> bool:
     return bool(found.files[place.link]["state"] == "directory")
 
 
-def _in_use(place: Place, found: Found) -> str:
+def _in_use(place: ReleasePaths, found: Found) -> str:
     """Return the environment that the link names."""
     return found.files[place.link]["target"] or aside(place)
 
 
-def _environments(place: Place, found: Found) -> list[str]:
+def _environments(place: ReleasePaths, found: Found) -> list[str]:
     """Return the environments that this role has made: folders beside the link, named after what is in them."""
     link = PurePosixPath(place.link)
     name = re.compile(rf"{re.escape(link.name)}-([0-9a-f]{{12}}|before)")
     return sorted(path for path in found.children.get(str(link.parent), ()) if name.fullmatch(PurePosixPath(path).name))
 
 
-def presence(release: Release, found: Found) -> Plan:
+def presence(release: Release, found: Found) -> ReleasePlan:
     """Plan the way to a release whose environment is installed; empty where all is as wanted."""
-    return Plan(_keep(release, found), _activate(release, found), _finish(release, found))
+    return ReleasePlan(_keep(release, found), _activate(release, found), _finish(release, found))
 
 
 def _keep(release: Release, found: Found) -> tuple[Step, ...]:
@@ -175,7 +175,7 @@ def start_again(release: Release, was: Identity) -> tuple[Step, ...]:
     return restart(UNIT, _restart_limit(release)), Await(was, release.start_timeout)
 
 
-def absence(place: Place, found: Found, stop_timeout: int) -> Plan:
+def absence(place: ReleasePaths, found: Found, stop_timeout: int) -> ReleasePlan:
     """Plan the removal of all that the role has made, and of nothing else that somebody put there."""
     units = [path for path in place.unit_files if _exists(path, found)]
     steps: list[Step] = [
@@ -193,7 +193,7 @@ def absence(place: Place, found: Found, stop_timeout: int) -> Plan:
             steps.append(Remove(folder))
     if found.group:
         steps.append(Command(("groupdel", place.group), f"remove the group {place.group}"))
-    return Plan(activate=tuple(steps))
+    return ReleasePlan(activate=tuple(steps))
 
 
 def diff(steps: Iterable[Step], found: Found) -> list[dict[str, str]]:

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from . import plan
-from .types import UNIT, Await, Command, Effects, Identity, Kept, Plan, Release, ReleaseFault, Reload, Step
+from .types import UNIT, Await, Command, Effects, Identity, Kept, Release, ReleaseFault, ReleasePlan, Reload, Step
 
 AGAIN = "Put right what is named here, then run this again"
 
 
-def carry_out(steps: Plan, effects: Effects, release: Release | None = None) -> None:
+def carry_out(steps: ReleasePlan, effects: Effects, release: Release | None = None) -> None:
     """Take all steps. Raise ReleaseFault with what went wrong and, for a release, with what serves now."""
     for step in steps.prepare:
         _take(step, effects)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .types import File, Identity, Place, Release
+from .types import File, Identity, Release, ReleasePaths
 
 UNIT_DIR = "/etc/systemd/system"
 TEXT = {"type": "str"}
@@ -37,9 +37,9 @@ ARGUMENTS: dict[str, Any] = {
 REQUIRED_IF = [("state", "present", ["build", "environment", "status_url", "config", "unit"])]
 
 
-def place(given: Mapping[str, Any]) -> Place:
+def place(given: Mapping[str, Any]) -> ReleasePaths:
     """Return the places of the frontdoor that the options name."""
-    return Place(given["link"], given["directory"], given["config_dir"], UNIT_DIR, given["group"])
+    return ReleasePaths(given["link"], given["directory"], given["config_dir"], UNIT_DIR, given["group"])
 
 
 def release(given: Mapping[str, Any]) -> Release:

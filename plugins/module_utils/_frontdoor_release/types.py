@@ -44,7 +44,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Place:
+class ReleasePaths:
     """The places of the frontdoor on a host. link: names the environment in use. directory: holds the environments."""
 
     link: str
@@ -117,7 +117,7 @@ class Identity:
 class Release:
     """The release that must serve. start_timeout, stop_timeout: limits of the service in seconds."""
 
-    place: Place
+    place: ReleasePaths
     identity: Identity
     config: File
     units: tuple[File, File, File]
@@ -138,9 +138,9 @@ class UnitState:
 class Found:
     """A host as it was before anything was touched.
 
-    files: facts by path. texts: contents of `Place.kept_files` and of the record, where they exist. children: paths in
-    each of the directories. answers: the build that answers at the wanted address, or empty. own_folder: whether the
-    link, or the folder in its place, is an environment of ours.
+    files: facts by path. texts: contents of `ReleasePaths.kept_files` and of the record, where they exist. children:
+    paths in each of the directories. answers: the build that answers at the wanted address, or empty. own_folder:
+    whether the link, or the folder in its place, is an environment of ours.
     """
 
     files: Mapping[str, Facts]
@@ -222,9 +222,9 @@ class Command:
 
 @dataclass(frozen=True)
 class Keep:
-    """Copies `Place.kept_files` as they are now, and says of whom."""
+    """Copies `ReleasePaths.kept_files` as they are now, and says of whom."""
 
-    place: Place
+    place: ReleasePaths
     identity: Identity
 
     @property
@@ -261,7 +261,7 @@ Step: TypeAlias = "Write | MakeDirectory | Move | Link | Remove | Command | Keep
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReleasePlan:
     """Steps in their order. Only what fails in `activate` leads to the way back."""
 
     prepare: tuple[Step, ...] = ()
@@ -279,7 +279,7 @@ class Effects(Protocol):
     def do(self, step: Step) -> None:
         """Take a step. Raise ReleaseFault, also for a limit that has passed."""
 
-    def kept(self, place: Place) -> Kept: ...
+    def kept(self, place: ReleasePaths) -> Kept: ...
 
     def answers(self, url: str) -> str:
         """Return the build that answers at an address; empty where none does."""

@@ -26,7 +26,7 @@ from .._slot.words.needle import sentences
 from .._slot.words.types import Reply, SlotFault
 from . import asking, items
 from .client import Stream
-from .items import Item, Plan
+from .items import Item, PromotionPlan
 
 COMPLETIONS = "/v1/completions"
 _ROUNDS = 2  # requests per stream of the ladder
@@ -117,7 +117,7 @@ class Gate:
 
     host: Host
     profile: Profile
-    plan: Plan
+    plan: PromotionPlan
     seen: dict[str, Any] = field(default_factory=nothing_seen)
     _tokens: list[int] = field(default_factory=list)
     _turn: int = 0

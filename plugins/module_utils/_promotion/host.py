@@ -29,7 +29,7 @@ from .accuracy import AccuracyError, asked_of, measure
 from .asking import Expected
 from .client import Client, Stream
 from .gate import COMPLETIONS, Disturbed, Restarted, Unmeasured
-from .items import Plan
+from .items import PromotionPlan
 
 _LOCK_LIMIT_S = 600.0
 _LOOK_S = 1.0
@@ -39,7 +39,7 @@ _GET_LIMIT_S = 5.0  # the slot is not watched meanwhile, and systemd kills a pro
 class SlotHost:
     """The host of a gate. key: that of a client of the frontdoor, or empty."""
 
-    def __init__(self, told: Commission, watched: watching.Served, plan: Plan, key: str) -> None:
+    def __init__(self, told: Commission, watched: watching.Served, plan: PromotionPlan, key: str) -> None:
         self._told, self._fx, self._layout, self._watched = told, told.fx, told.layout, watched
         self._key = key
         engine = watched.profile.engine.backend_url

@@ -29,7 +29,7 @@ BUSY = "busy"
 
 
 @dataclass(frozen=True)
-class Plan:
+class PromotionPlan:
     """The choices of the operator. Times are seconds.
 
     :param items: names of the items to run; empty for all of them.
@@ -67,7 +67,7 @@ class Item:
 
     name: str
     shows: str
-    judge: Callable[[Profile, Plan, Observed], Verdict]
+    judge: Callable[[Profile, PromotionPlan, Observed], Verdict]
     applies: Callable[[Profile], str] = lambda profile: ""
     vital: bool = False
     replaces: bool = False
@@ -93,7 +93,7 @@ def _claims(profile: Profile) -> str:
     )
 
 
-def _models(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
+def _models(profile: Profile, plan: PromotionPlan, observed: Observed) -> Verdict:
     if observed.get("problem"):
         return False, observed["problem"]
     sides = [("id", "id"), ("max_model_len", "context length")]
@@ -105,7 +105,7 @@ def _models(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
     return not wrong, "; ".join(wrong) or f"{observed['id']} with {observed['max_model_len']} tokens"
 
 
-def _text(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
+def _text(profile: Profile, plan: PromotionPlan, observed: Observed) -> Verdict:
     if observed.get("problem") or not (observed.get("passed") and observed.get("got")):
         return False, observed.get("problem") or f"the answer is {observed.get('got')!r}"
     return True, f"answered {observed['got'][:60]!r}"
@@ -124,17 +124,17 @@ def _cases(observed: Observed) -> Verdict:
     return True, ""
 
 
-def _image(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
+def _image(profile: Profile, plan: PromotionPlan, observed: Observed) -> Verdict:
     right, why = _cases(observed)
     return right, why or f"{len(observed['cases'])} pictures were named rightly"
 
 
-def _canary(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
+def _canary(profile: Profile, plan: PromotionPlan, observed: Observed) -> Verdict:
     right, why = _cases(observed)
     return right, why or f"{len(observed['cases'])} cases, each asked {observed['repeats']} times at least"
 
 
-def _same_answers(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
+def _same_answers(profile: Profile, plan: PromotionPlan, observed: Observed) -> Verdict:
     rows = observed.get("cases") or []
     if not rows:
         return None, f"no case of {observed.get('profile')} can be compared"
@@ -144,7 +144,7 @@ def _same_answers(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
     return True, f"{len(rows)} cases answered as by {observed['profile']} ({observed['source']})"
 
 
-def _logprobs(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
+def _logprobs(profile: Profile, plan: PromotionPlan, observed: Observed) -> Verdict:
     wrong = observed.get("wrong") or []
     if wrong:
         return False, f"{len(wrong)} of {observed['answers']} answers: {wrong[0]['case']}: {wrong[0]['problem']}"
@@ -153,7 +153,7 @@ def _logprobs(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
     return True, f"{observed['values']} log probabilities in {observed['answers']} answers are finite numbers"
 
 
-def _limit(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
+def _limit(profile: Profile, plan: PromotionPlan, observed: Observed) -> Verdict:
     """Check that the limit is where the profile says.
 
     A prompt one token over the limit is refused on both ways, with a 400 that names the limit. A prompt that leaves
@@ -179,7 +179,7 @@ def _limit(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
     return True, f"prompts of {limit - 1} tokens are answered, of {limit + 1} refused with 400"
 
 
-def _overload(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
+def _overload(profile: Profile, plan: PromotionPlan, observed: Observed) -> Verdict:
     if why := others(observed.get("others")):
         return None, why
     rows, permits = observed.get("requests") or [], profile.frontdoor.max_active_generations
@@ -211,7 +211,7 @@ def _within(seconds: Any, limit: float) -> bool:
     return isinstance(seconds, (int, float)) and math.isfinite(seconds) and 0 <= seconds <= limit
 
 
-def _cancel(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
+def _cancel(profile: Profile, plan: PromotionPlan, observed: Observed) -> Verdict:
     if why := others(observed.get("others")):
         return None, why
     streams = observed.get("streams") or 0
@@ -233,7 +233,7 @@ def lengths(context: int) -> list[int]:
     return [*(length for length in LONG if length < near), near] if near > 0 else []
 
 
-def _ttft(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
+def _ttft(profile: Profile, plan: PromotionPlan, observed: Observed) -> Verdict:
     if why := others(observed.get("others")):
         return None, why
     rows = observed.get("prompts") or []
@@ -248,7 +248,7 @@ def _ttft(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
     return True, ", ".join(f"{row['tokens']} tokens: {row['ttft_s']:.3f} s" for row in rows)
 
 
-def _prefix_cache(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
+def _prefix_cache(profile: Profile, plan: PromotionPlan, observed: Observed) -> Verdict:
     if why := others(observed.get("others")):
         return None, why
     rounds = observed.get("rounds") or []
@@ -270,7 +270,7 @@ def _prefix_cache(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
     return True, shown
 
 
-def _ladder(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
+def _ladder(profile: Profile, plan: PromotionPlan, observed: Observed) -> Verdict:
     if why := others(observed.get("others")):
         return None, why
     steps: Sequence[Observed] = observed.get("steps") or []
@@ -284,7 +284,7 @@ def _ladder(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
     return True, ", ".join(f"{step['streams']} streams: {step['wall_tok_s']:.1f} tok/s" for step in steps)
 
 
-def _restart(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
+def _restart(profile: Profile, plan: PromotionPlan, observed: Observed) -> Verdict:
     if observed.get("problem"):
         return False, observed["problem"]
     if not observed.get("verified") or observed.get("before") == observed.get("after"):
@@ -298,7 +298,7 @@ def _restart(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
     return True, f"restarted and verified in {observed['seconds']:.1f} s, {len(rows)} cases answered as before"
 
 
-def _accuracy(profile: Profile, plan: Plan, observed: Observed) -> Verdict:
+def _accuracy(profile: Profile, plan: PromotionPlan, observed: Observed) -> Verdict:
     score, least, asked = (observed.get(key, math.nan) for key in ("score", "threshold", "questions"))
     if not asked or not all(isinstance(one, (int, float)) and math.isfinite(one) for one in (score, least, asked)):
         return None, observed.get("problem") or "no score came"
@@ -331,7 +331,7 @@ ITEMS = (
 NAMES = tuple(item.name for item in ITEMS)
 
 
-def chosen(plan: Plan) -> list[Item]:
+def chosen(plan: PromotionPlan) -> list[Item]:
     """Return the items to run, in order; raise ValueError, which lists the known names, if one is unknown."""
     unknown = [name for name in plan.items if name not in NAMES]
     if unknown:
@@ -339,7 +339,7 @@ def chosen(plan: Plan) -> list[Item]:
     return [item for item in ITEMS if not plan.items or item.name in plan.items]
 
 
-def row(item: Item, profile: Profile, plan: Plan, observed: Observed) -> dict[str, Any]:
+def row(item: Item, profile: Profile, plan: PromotionPlan, observed: Observed) -> dict[str, Any]:
     """Judge what was observed of an item, and return its row for the record."""
     passed, why = item.judge(profile, plan, observed)
     if passed is None:
@@ -357,7 +357,7 @@ def unmeasured(item: Item, reason: str, observed: Observed) -> dict[str, Any]:
     return {"item": item.name, "verdict": FAILED, "reason": why, "measured": False, "observed": dict(observed)}
 
 
-def conclude(plan: Plan, rows: Sequence[Observed], ended: Mapping[str, Any]) -> tuple[str, list[str]]:
+def conclude(plan: PromotionPlan, rows: Sequence[Observed], ended: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Return a gate's verdict (passed, failed or unfinished) and the reasons, one sentence each.
 
     Only a gate with all items can pass or fail, and it fails only if it has shown something against the profile. The

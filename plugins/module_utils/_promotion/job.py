@@ -19,7 +19,7 @@ from .._work.folder import WorkError
 from . import items
 from .gate import Gate, nothing_seen
 from .host import SlotHost
-from .items import Plan
+from .items import PromotionPlan
 
 _LEAST = {"canary_repeats": 1, "prompt_tokens": 1, "output_tokens": 2, "request_timeout_s": 1, "timeout": 60}
 
@@ -27,16 +27,16 @@ _LEAST = {"canary_repeats": 1, "prompt_tokens": 1, "output_tokens": 2, "request_
 class PromotionJob(RecordedJob):
     kind, noun = "promotion", "production gate"
 
-    def plan(self) -> Plan:
+    def plan(self) -> PromotionPlan:
         for key, least in _LEAST.items():
             if self.params[key] < least:
                 raise WorkError(f"{key} of the gate is {self.params[key]:g}: it is at least {least}")
-        plan = Plan(**{key: self.params[key] for key in Plan.__dataclass_fields__ if key != "items"})
+        plan = PromotionPlan(**{key: self.params[key] for key in PromotionPlan.__dataclass_fields__ if key != "items"})
         try:
-            chosen = items.chosen(Plan(items=tuple(self.params["items"])))
+            chosen = items.chosen(PromotionPlan(items=tuple(self.params["items"])))
         except ValueError as error:
             raise WorkError(str(error)) from error
-        return Plan(**{**plan.__dict__, "items": tuple(item.name for item in chosen)})
+        return PromotionPlan(**{**plan.__dict__, "items": tuple(item.name for item in chosen)})
 
     def asked(self, fx: Effects, layout: Layout) -> Asked:
         plan, name = self.plan(), self.params["profile"]
@@ -102,8 +102,8 @@ class PromotionJob(RecordedJob):
         return {"rows": rows, "complete": whole and all(row["verdict"] != items.FAILED for row in rows)}
 
 
-def _plan_of(given: Mapping[str, Any]) -> Plan:
-    return Plan(**{**given["plan"], "items": tuple(given["plan"]["items"])})
+def _plan_of(given: Mapping[str, Any]) -> PromotionPlan:
+    return PromotionPlan(**{**given["plan"], "items": tuple(given["plan"]["items"])})
 
 
 def main(folder: str) -> None:

@@ -82,7 +82,7 @@ def run(
 
 
 @dataclass
-class Place:
+class EnvironmentPaths:
     """The paths on the host. python_mirror: the source of uv's own Pythons. variables: of the caller. say: hears what a
     command is for and its process, and an empty text when it has ended."""
 
@@ -116,7 +116,7 @@ class Place:
         return {"UV_SYSTEM_CERTS": "true", **kept, **mine}
 
 
-def look(place: Place, wanted: plan.Wanted) -> tuple[plan.Work, dict[str, Any] | None]:
+def look(place: EnvironmentPaths, wanted: plan.WantedEnvironment) -> tuple[plan.Work, dict[str, Any] | None]:
     """Return the plan, and the record that was found."""
     content = _files.content_of(place.path / RECORD)
     found = plan.parse(content.decode(errors="replace") if content is not None else None)
@@ -156,7 +156,7 @@ def alone(cache: Path, limit: float) -> Iterator[None]:
 class Making:
     """One run over an environment, under the lock."""
 
-    def __init__(self, place: Place, wanted: plan.Wanted) -> None:
+    def __init__(self, place: EnvironmentPaths, wanted: plan.WantedEnvironment) -> None:
         self.place = place
         self.wanted = wanted
         self.wheels: dict[str, str] = {}
@@ -167,7 +167,7 @@ class Making:
         words: Sequence[str],
         text: str,
         stdin: str = "",
-        attempt: plan.Attempt | None = None,
+        attempt: plan.InstallAttempt | None = None,
         more: Mapping[str, str] = MappingProxyType({}),
     ) -> Done:
         """Run uv. `text` names the purpose."""
@@ -230,7 +230,7 @@ class Making:
         if done.code != 0:
             raise EnvironmentProblem(f"cannot create an environment at {self.place.path}: {plan.gist(done.err)}")
 
-    def step(self, step: plan.Step, where: str) -> None:
+    def step(self, step: plan.InstallStep, where: str) -> None:
         """Install one step. What only its build needs is in a folder that is removed afterwards."""
         if not step.build_requirements:
             self.install(step, where)
@@ -244,10 +244,10 @@ class Making:
             self.install(step, where, more={"PYTHONPATH": folder})
 
     def install(
-        self, step: plan.Step, where: str, target: str = "", more: Mapping[str, str] = MappingProxyType({})
+        self, step: plan.InstallStep, where: str, target: str = "", more: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         """Install a step from the first source that has it, into the environment or a folder."""
-        said: list[tuple[plan.Attempt, str]] = []
+        said: list[tuple[plan.InstallAttempt, str]] = []
         for attempt in plan.attempts(step, self.place.sources):
             text = f"{where}: {step.label} from {plan.public(attempt.place)}"
             requirements = plan.requirements_for(step, attempt)
@@ -274,7 +274,7 @@ class Making:
             said.append((attempt, done.err))
         raise EnvironmentProblem(plan.failure(step, str(self.place.path), said, way(self.place.variables)))
 
-    def resolved(self, lock: str, step: plan.Step) -> list[plan.Resolved]:
+    def resolved(self, lock: str, step: plan.InstallStep) -> list[plan.Resolved]:
         """Return the distributions to which uv resolved a step without hashes."""
         # Not at the top, because older Pythons than those of hosts also read the modules' documentation.
         import tomllib
@@ -284,7 +284,7 @@ class Making:
         except ValueError as error:
             raise EnvironmentProblem(f"{step.label}: what uv resolved cannot be used: {error}") from error
 
-    def note(self, step: plan.Step, attempt: plan.Attempt, found: Sequence[plan.Resolved]) -> None:
+    def note(self, step: plan.InstallStep, attempt: plan.InstallAttempt, found: Sequence[plan.Resolved]) -> None:
         """Record the source of a step, and the digests of requirements without one."""
         self.came.append({"label": step.label, "place": plan.public(attempt.place)})
         for one in found:
@@ -335,7 +335,7 @@ class Making:
             raise EnvironmentProblem(f"`{program}` fails in {self.place.path}, so it is not used: {why}")
 
 
-def make(place: Place, wanted: plan.Wanted) -> tuple[plan.Work, dict[str, Any]]:
+def make(place: EnvironmentPaths, wanted: plan.WantedEnvironment) -> tuple[plan.Work, dict[str, Any]]:
     """Create or complete the environment. Return what was done, and its record."""
     os.umask(0o022)
     limit = place.timeout * (len(wanted.steps) + 1)

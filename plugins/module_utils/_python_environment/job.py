@@ -22,7 +22,7 @@ _FOLDERS = Path("/run/b70-installations")
 _CONTENT = ("python", "steps", "aliases", "imports", "more_follows")
 
 
-def answer(place: host.Place, wanted: plan.Wanted, *, write: bool) -> dict[str, Any]:
+def answer(place: host.EnvironmentPaths, wanted: plan.WantedEnvironment, *, write: bool) -> dict[str, Any]:
     """Return the result of the module; write: make the environment if it is not as wanted."""
     try:
         work, found = host.look(place, wanted)

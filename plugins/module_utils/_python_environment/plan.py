@@ -28,7 +28,7 @@ _FETCH = re.compile(r"Failed to (?:fetch|download)[^\n]*?(https?://[^\s`')]+|fil
 
 
 @dataclass(frozen=True)
-class Step:
+class InstallStep:
     """Requirements that are installed together. index, url: their own source. build: a source archive of this host.
 
     build_requirements: with hashes, what only the build needs. build_variables: of the build. advice: what
@@ -58,9 +58,9 @@ class Step:
         return hashlib.sha256(json.dumps(what).encode()).hexdigest()
 
     @property
-    def for_build(self) -> Step:
+    def for_build(self) -> InstallStep:
         """The step that installs what only the build needs."""
-        return Step(f"what builds {self.label}", self.build_requirements, True, advice=self.advice)
+        return InstallStep(f"what builds {self.label}", self.build_requirements, True, advice=self.advice)
 
     def names(self) -> tuple[str, ...]:
         """Return the requirements without hashes and markers."""
@@ -78,11 +78,11 @@ class Alias:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedEnvironment:
     """An environment. imports: modules that it must be able to import. more_follows: keep steps of a later call."""
 
     python: str
-    steps: tuple[Step, ...]
+    steps: tuple[InstallStep, ...]
     aliases: tuple[Alias, ...] = ()
     imports: tuple[str, ...] = ()
     more_follows: bool = False
@@ -98,7 +98,7 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class InstallAttempt:
     """One attempt at a step: the source as text, options and variables. own: from the step's own URL."""
 
     place: str
@@ -119,7 +119,7 @@ class Work:
 
 
 def record(
-    wanted: Wanted, interpreter: str, wheels: Mapping[str, str], came: Sequence[Mapping[str, str]]
+    wanted: WantedEnvironment, interpreter: str, wheels: Mapping[str, str], came: Sequence[Mapping[str, str]]
 ) -> dict[str, Any]:
     """Return the record of a finished environment."""
     return {
@@ -142,7 +142,7 @@ def parse(text: str | None) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and found.get("schema") == 1 else None
 
 
-def decide(wanted: Wanted, found: Mapping[str, Any] | None, usable: bool) -> Work:
+def decide(wanted: WantedEnvironment, found: Mapping[str, Any] | None, usable: bool) -> Work:
     """Compare the wanted environment with the record that was found. usable: the environment's Python runs."""
     if found is None:
         return Work("anew", why="there is no finished environment")
@@ -172,7 +172,7 @@ def listing(found: Mapping[str, Any] | None) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def attempts(step: Step, sources: Sources) -> list[Attempt]:
+def attempts(step: InstallStep, sources: Sources) -> list[InstallAttempt]:
     """Return the sources of a step, in order: the cache, the usual sources, its own URL.
 
     Without a hash a name alone is not enough: then only the step's own URL and find_links are used.
@@ -180,7 +180,7 @@ def attempts(step: Step, sources: Sources) -> list[Attempt]:
     if step.build:
         # Otherwise uv would take a wheel that it built from the same archive with other variables.
         fresh = ("--no-cache",) if step.build_variables else ()
-        return [Attempt("this host", False, ("--offline", "--no-build-isolation", *fresh), step.build_variables)]
+        return [InstallAttempt("this host", False, ("--offline", "--no-build-isolation", *fresh), step.build_variables)]
     online = []
     own = step.url or step.index
     # Addresses may have a password in them, which everybody could read in the arguments of a process.
@@ -196,25 +196,26 @@ def attempts(step: Step, sources: Sources) -> list[Attempt]:
             " and ".join(part for part in (named, usual) if part)
             or "no source (no index is allowed, find_links is empty)"
         )
-        online.append(Attempt(place, False, options, variables))
+        online.append(InstallAttempt(place, False, options, variables))
     elif sources.find_links:
         place = public(", ".join(sources.find_links))
-        online.append(Attempt(place, False, ("--no-index",), links, alone=True))
+        online.append(InstallAttempt(place, False, ("--no-index",), links, alone=True))
     if own:
         options = ("--no-index",) if step.url else ("--default-index", step.index)
-        online.append(Attempt(own, False, options, {}, own=True, alone=True))
+        online.append(InstallAttempt(own, False, options, {}, own=True, alone=True))
     cached = [
-        Attempt("the cache", True, (*one.options, "--offline"), one.variables, one.own, one.alone) for one in online
+        InstallAttempt("the cache", True, (*one.options, "--offline"), one.variables, one.own, one.alone)
+        for one in online
     ]
     return cached + [one for one in online if not (one.own and sources.no_index)]
 
 
-def options_of(attempt: Attempt) -> tuple[str, ...]:
+def options_of(attempt: InstallAttempt) -> tuple[str, ...]:
     """Return uv's options for an attempt; an attempt at a single URL ignores the host's configuration."""
     return (*attempt.options, *(("--no-config",) if attempt.alone else ()))
 
 
-def requirements_for(step: Step, attempt: Attempt) -> str:
+def requirements_for(step: InstallStep, attempt: InstallAttempt) -> str:
     """Return the step's requirements in the form of this attempt: by URL for a file's own URL."""
     if not (attempt.own and step.url):
         return step.requirements.strip() + "\n"
@@ -273,7 +274,7 @@ def file_of(one: Resolved, tags: Sequence[str]) -> tuple[str, str]:
     return one.files[0]
 
 
-def key_of(one: Resolved, step: Step) -> str:
+def key_of(one: Resolved, step: InstallStep) -> str:
     """Return the requirement as the step writes it."""
     for name in step.names():
         if normal(re.split(r"[=<>!~\[@]", name, maxsplit=1)[0]) == normal(one.name):
@@ -310,7 +311,7 @@ def last_lines(said: str) -> str:
     return "\n".join(line for line in lines if not line.lstrip().startswith("hint:"))[-1500:] or "it said nothing"
 
 
-def failure(step: Step, path: str, said: Sequence[tuple[Attempt, str]], went: str = "directly") -> str:
+def failure(step: InstallStep, path: str, said: Sequence[tuple[InstallAttempt, str]], went: str = "directly") -> str:
     """Return why a step failed: each source with its result, and a fix. went: the way to the network, in words."""
     lines = [f"{step.label} could not be installed into {path}."]
     if step.build:

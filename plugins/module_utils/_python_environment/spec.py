@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._python_environment import plan
-from ansible_collections.arcpro.b70.plugins.module_utils._python_environment.host import Place
+from ansible_collections.arcpro.b70.plugins.module_utils._python_environment.host import EnvironmentPaths
 
 TEXT = {"type": "str", "required": True}
 ADDRESS = {"type": "str", "default": ""}
@@ -60,20 +60,20 @@ ARGUMENTS: dict[str, Any] = {
 }
 
 
-def wanted(given: Mapping[str, Any]) -> plan.Wanted:
+def wanted(given: Mapping[str, Any]) -> plan.WantedEnvironment:
     """Return the environment that the options describe."""
-    return plan.Wanted(
+    return plan.WantedEnvironment(
         python=given["python"],
-        steps=tuple(plan.Step(**step) for step in given["steps"]),
+        steps=tuple(plan.InstallStep(**step) for step in given["steps"]),
         aliases=tuple(plan.Alias(**alias) for alias in given["aliases"]),
         imports=tuple(given["imports"]),
         more_follows=given["more_follows"],
     )
 
 
-def place(given: Mapping[str, Any], variables: Mapping[str, str]) -> Place:
+def place(given: Mapping[str, Any], variables: Mapping[str, str]) -> EnvironmentPaths:
     """Return the paths in the options; `variables` are those of this process."""
-    return Place(
+    return EnvironmentPaths(
         path=Path(given["path"]),
         uv=given["uv"],
         cache=Path(given["uv_cache_dir"]),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from .judging import PERSISTENT, Plan, classify, next_step
+from .judging import PERSISTENT, SoakPlan, classify, next_step
 
 LOOK_S = 15.0  # how often, between two cycles, the soak checks that the engine is still there
 
@@ -59,7 +59,7 @@ class Soak:
     """A soak. seen: what becomes the record: cycles, anomalies and how it ended; `now` says what is being done."""
 
     host: Host
-    plan: Plan
+    plan: SoakPlan
     seen: dict[str, Any] = field(default_factory=nothing_seen)
 
     def run(self) -> None:

@@ -18,7 +18,7 @@ from .._work.decide import Found
 from .._work.folder import WorkError
 from . import judging, load, watching
 from .cycles import Answer, Soak, nothing_seen
-from .judging import Plan
+from .judging import SoakPlan
 
 ENGINE = "engine"  # the case that stands for a canary that could not be asked
 _MARGIN_S = 4 * 3600  # a soak ends by itself; this stops one that hangs
@@ -36,9 +36,9 @@ _PROPERTIES = {
 }
 
 
-def plan_of(params: Mapping[str, Any], concurrency: int) -> Plan:
+def plan_of(params: Mapping[str, Any], concurrency: int) -> SoakPlan:
     """Return the plan that the module's options describe. concurrency: the profile's, for options that name none."""
-    values = {key: params[key] for key in Plan.__dataclass_fields__ if key in params}
+    values = {key: params[key] for key in SoakPlan.__dataclass_fields__ if key in params}
     values["concurrency"] = values["concurrency"] or concurrency
     for key in ("duration", "interval"):
         try:
@@ -54,7 +54,7 @@ def plan_of(params: Mapping[str, Any], concurrency: int) -> Plan:
             "reruns and stress of the soak are both 0: one of them is at least 1, since only later answers say what a "
             "wrong one is"
         )
-    return Plan(**values)
+    return SoakPlan(**values)
 
 
 class SoakJob(RecordedJob):
@@ -78,10 +78,10 @@ class SoakJob(RecordedJob):
         return nothing_seen()
 
     def line(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> str:
-        return f"{given['profile']} since {given['began_at']}: {judging.summary(Plan(**given['plan']), seen)}"
+        return f"{given['profile']} since {given['began_at']}: {judging.summary(SoakPlan(**given['plan']), seen)}"
 
     def finding(self, fx: Effects, layout: Layout, given: Mapping[str, Any], seen: Mapping[str, Any]) -> Finding:
-        plan = Plan(**given["plan"])
+        plan = SoakPlan(**given["plan"])
         verdict, reasons = judging.judge(plan, seen)
         data = {
             "summary": judging.summary(plan, seen),
@@ -102,7 +102,7 @@ class SoakJob(RecordedJob):
 class SlotHost:
     """A soak's effects on this host; see cycles.Host."""
 
-    def __init__(self, told: Commission, watched: watching.Served, plan: Plan) -> None:
+    def __init__(self, told: Commission, watched: watching.Served, plan: SoakPlan) -> None:
         self._fx, self._layout, self._work = told.fx, told.layout, told.work
         self._watched, self._plan = watched, plan
 
@@ -140,7 +140,7 @@ class SlotHost:
 def main(folder: str) -> None:
     """Run the soak that the folder's file describes. Called in the unit."""
     told = commission(folder)
-    given, plan = told.given, Plan(**told.given["plan"])
+    given, plan = told.given, SoakPlan(**told.given["plan"])
     profile = load_standing(told.fx, told.layout, given["profile"])
     watched = watching.Served(profile, given["invocation_id"], given["restarts"], "")
     soak = Soak(SlotHost(told, watched, plan), plan)

@@ -16,7 +16,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True)
-class Plan:
+class SoakPlan:
     """One soak. Times are seconds.
 
     :param reruns: how often a case with a wrong answer is asked again at once.
@@ -45,7 +45,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Step:
+class SoakStep:
     """The next step and its time: another cycle, or the end."""
 
     at: float
@@ -67,14 +67,14 @@ def seconds_of(text: str) -> float:
     return total
 
 
-def next_step(now: float, last_began: float | None, interval_s: float, deadline: float) -> Step:
+def next_step(now: float, last_began: float | None, interval_s: float, deadline: float) -> SoakStep:
     """Return the next step.
 
     A cycle begins an interval after the previous one began, or at once if that took longer. None begins at the deadline
     or after it.
     """
     begins = now if last_began is None else max(now, last_began + interval_s)
-    return Step(max(now, deadline), ends=True) if begins >= deadline else Step(begins)
+    return SoakStep(max(now, deadline), ends=True) if begins >= deadline else SoakStep(begins)
 
 
 def classify(reruns: Sequence[bool], stress: Sequence[bool], earlier: int) -> str:
@@ -107,7 +107,7 @@ def counts(anomalies: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return {name: sum(row["class"] == name for row in anomalies) for name in CLASSES}
 
 
-def judge(plan: Plan, seen: Mapping[str, Any]) -> tuple[str, list[str]]:
+def judge(plan: SoakPlan, seen: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Return the verdict (passed, failed or unfinished) on what was seen, and the reasons, one sentence each."""
     wrong: list[str] = []
     cycles, ended = seen["cycles"], seen["ended"]
@@ -154,7 +154,7 @@ def _in_words(found: Mapping[str, int]) -> str:
     return f"anomalies: {', '.join(some)}" if some else "no anomaly"
 
 
-def summary(plan: Plan, seen: Mapping[str, Any]) -> str:
+def summary(plan: SoakPlan, seen: Mapping[str, Any]) -> str:
     """Return one line for lists of records."""
     usual = reference(seen["cycles"], plan.baseline_cycles)
     rates = [rate for cycle in seen["cycles"] if (rate := _rate(cycle)) is not None]

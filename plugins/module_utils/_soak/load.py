@@ -15,12 +15,12 @@ from .._slot.ask.stream import STREAMED
 from .._slot.kinds.table import kind_of
 from .._slot.model.profile import Profile
 from .._slot.words.effects import Effects
-from .judging import Plan
+from .judging import SoakPlan
 
 _WORDS = ("satin", "cobalt", "orbit", "maple", "ember", "lagoon", "quartz", "thistle", "harbour", "violet")
 
 
-def bodies(profile: Profile, plan: Plan, number: int, salt: str) -> list[dict[str, Any]]:
+def bodies(profile: Profile, plan: SoakPlan, number: int, salt: str) -> list[dict[str, Any]]:
     """Return the requests of cycle `number`; none if the model writes no text. No prompt is in the prefix cache."""
     if profile.engine.task != "generate":
         return []
@@ -45,7 +45,7 @@ def bodies(profile: Profile, plan: Plan, number: int, salt: str) -> list[dict[st
     return made
 
 
-def send(fx: Effects, profile: Profile, plan: Plan, number: int) -> Mapping[str, Any] | None:
+def send(fx: Effects, profile: Profile, plan: SoakPlan, number: int) -> Mapping[str, Any] | None:
     """Send the load of a cycle to the engine, wait for all answers and return the figures; None if there is no load."""
     sent = bodies(profile, plan, number, f"soak-{fx.clock.monotonic():.6f}")
     if not sent:

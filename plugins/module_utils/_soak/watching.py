@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from .._slot.ask.canary import CanaryResult
 from .._slot.decide import machine
-from .._slot.decide.machine import Kind
+from .._slot.decide.machine import RunKind
 from .._slot.do import asking, phases
 from .._slot.do.progress import Progress
 from .._slot.do.run import Run
@@ -95,7 +95,7 @@ def ask(
     try:
         run.know(seen=observe(fx, layout, request))
         run.know(plan=machine.plan(request, run.seen))
-        if run.plan.kind is not Kind.RECHECK:
+        if run.plan.kind is not RunKind.RECHECK:
             raise SlotFault(f"the engine of {watched.profile.name} is not served, verified")
         if only and run.seen.target is not None:
             run.know(seen=replace(run.seen, target=_with_cases(run.seen.target, only)))

@@ -26,8 +26,8 @@ from .manifest import (
     Entry,
     Judgement,
     Manifest,
+    SourceFile,
     Stat,
-    Wanted,
     WeightsError,
     as_recorded,
     at_revision,
@@ -141,7 +141,7 @@ def lacking(directory: str, present: Mapping[str, Stat], include: Sequence[str] 
     return missing_parts(present, indexed, include)
 
 
-def read_source(directory: str) -> dict[str, Wanted]:
+def read_source(directory: str) -> dict[str, SourceFile]:
     """Look at a source directory without reading more than heads; raise WeightsError when it is no complete model."""
     if not os.path.isdir(directory):
         raise WeightsError(
@@ -157,7 +157,7 @@ def read_source(directory: str) -> dict[str, Wanted]:
     problems = faults(directory, present, include=["*.gguf"])
     if problems:
         raise WeightsError(f"{directory} is not a complete model: {in_words(problems)}")
-    return {name: Wanted(stat.size, stat.mtime_ns) for name, stat in present.items()}
+    return {name: SourceFile(stat.size, stat.mtime_ns) for name, stat in present.items()}
 
 
 def read_record(directory: str) -> str | None:
@@ -182,7 +182,7 @@ def read_origin(directory: str) -> dict[str, Any] | None:
 
 
 def write_manifest(
-    directory: str, wanted: Mapping[str, Wanted], digests: Mapping[str, str], source: Mapping[str, Any]
+    directory: str, wanted: Mapping[str, SourceFile], digests: Mapping[str, str], source: Mapping[str, Any]
 ) -> None:
     """Write the manifest for files that were verified, in one step."""
     present = scan(directory)
@@ -200,7 +200,7 @@ def write_manifest(
 
 
 def inspect(
-    directory: str, wanted: Mapping[str, Wanted] | None, source: Mapping[str, Any], full: bool, write: bool
+    directory: str, wanted: Mapping[str, SourceFile] | None, source: Mapping[str, Any], full: bool, write: bool
 ) -> Finding:
     """Judge ``directory`` by its source (``wanted``) or, without one, by its own manifest.
 
@@ -268,7 +268,7 @@ def _inspect_recorded(
 
 def prepare(
     directory: str,
-    wanted: Mapping[str, Wanted],
+    wanted: Mapping[str, SourceFile],
     uploader: int,
     begun: Callable[[str, list[str]], int] | None = None,
     full: bool = False,
@@ -320,7 +320,7 @@ def prepare(
 
 
 def commit(
-    directory: str, wanted: Mapping[str, Wanted], source: Mapping[str, Any], verified: Manifest | None = None
+    directory: str, wanted: Mapping[str, SourceFile], source: Mapping[str, Any], verified: Manifest | None = None
 ) -> None:
     """Verify what was put together and let it take the directory's place; raise WeightsError on any wrong file.
 
@@ -380,12 +380,12 @@ def beside(directory: str, kind: str) -> str:
 
 
 def _compare(
-    directory: str, wanted: Mapping[str, Wanted], present: Mapping[str, Stat], manifest: Manifest | None, full: bool
+    directory: str, wanted: Mapping[str, SourceFile], present: Mapping[str, Stat], manifest: Manifest | None, full: bool
 ) -> Judgement:
     return compare(wanted, present, manifest, lambda name: sha256(os.path.join(directory, name)), full)
 
 
-def _keep_right(staging: str, wanted: Mapping[str, Wanted]) -> set[str]:
+def _keep_right(staging: str, wanted: Mapping[str, SourceFile]) -> set[str]:
     """Remove from an earlier attempt what is wrong; return the files that are not there yet."""
     judgement = _compare(staging, wanted, scan(staging), None, full=True)
     for file in judgement.problems:
@@ -394,7 +394,7 @@ def _keep_right(staging: str, wanted: Mapping[str, Wanted]) -> set[str]:
     return set(wanted) - set(judgement.digests)
 
 
-def _link(directory: str, staging: str, wanted: Mapping[str, Wanted], left: set[str], full: bool) -> None:
+def _link(directory: str, staging: str, wanted: Mapping[str, SourceFile], left: set[str], full: bool) -> None:
     """Link the wanted files that a directory has right into ``staging``, and take them off ``left``."""
     present = {file: stat for file, stat in scan(directory).items() if file in left}
     asked = {file: wanted[file] for file in left if file in wanted}
@@ -408,7 +408,7 @@ def _link(directory: str, staging: str, wanted: Mapping[str, Wanted], left: set[
         left.discard(file)
 
 
-def _lost(directory: str, wanted: Mapping[str, Wanted]) -> dict[str, str]:
+def _lost(directory: str, wanted: Mapping[str, SourceFile]) -> dict[str, str]:
     """Return the files of a directory that it would no longer have, by what would become of each."""
     if not os.path.isdir(directory):
         return {}

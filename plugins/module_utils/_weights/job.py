@@ -32,7 +32,7 @@ from .manifest import (
     NO_TIME,
     Entry,
     Manifest,
-    Wanted,
+    SourceFile,
     WeightsError,
     base_of,
     check_relative,
@@ -202,11 +202,11 @@ class Download(Job):
             return {"failed": True, "error": str(error), "broke_off": False, **wrong}
 
 
-def _wanted(found: Mapping[str, Any]) -> dict[str, Wanted]:
+def _wanted(found: Mapping[str, Any]) -> dict[str, SourceFile]:
     """Return the files of a listing. Only those of a folder have times; others are told by their SHA-256 alone."""
     times = found.get("times", {})
     return {
-        name: Wanted(entry[0], times.get(name, NO_TIME), entry[1]) for name, entry in sorted(found["files"].items())
+        name: SourceFile(entry[0], times.get(name, NO_TIME), entry[1]) for name, entry in sorted(found["files"].items())
     }
 
 
@@ -342,7 +342,7 @@ def resolve(request: Request, archive: Path | None = None) -> str:
 
 def _finish(directory: str, given: Mapping[str, Any], digests: Mapping[str, Any]) -> dict[str, Any]:
     wanted = {
-        name: Wanted(size, mtime_ns, sha256 or digests.get(name, [None])[0])
+        name: SourceFile(size, mtime_ns, sha256 or digests.get(name, [None])[0])
         for name, (size, mtime_ns, sha256) in given["wanted"].items()
     }
     for name, digest in (given.get("sha256") or {}).items():

@@ -58,7 +58,7 @@ class Stat:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SourceFile:
     """A file as its source has it. ``sha256`` is None while the source was not read, only looked at."""
 
     size: int
@@ -219,7 +219,7 @@ def render_manifest(manifest: Mapping[str, Entry], source: Mapping[str, Any]) ->
 
 
 def compare(
-    wanted: Mapping[str, Wanted],
+    wanted: Mapping[str, SourceFile],
     present: Mapping[str, Stat],
     manifest: Manifest | None,
     digest: Callable[[str], str],
@@ -260,9 +260,9 @@ def compare(
     return judgement
 
 
-def as_recorded(manifest: Manifest) -> dict[str, Wanted]:
+def as_recorded(manifest: Manifest) -> dict[str, SourceFile]:
     """Return what a directory without a source should be: what its manifest says."""
-    return {name: Wanted(entry.size, entry.source_mtime_ns, entry.sha256) for name, entry in manifest.items()}
+    return {name: SourceFile(entry.size, entry.source_mtime_ns, entry.sha256) for name, entry in manifest.items()}
 
 
 def _actual(name: str, have: Stat, entry: Entry | None, digest: Callable[[str], str], full: bool) -> str:

@@ -39,10 +39,10 @@ from typing import Any
 from .._files import sha256
 from .._slot.model import weights
 from . import host, job, peers, unneeded
-from .manifest import Wanted, WeightsError, at_revision, check_name, check_relative
+from .manifest import SourceFile, WeightsError, at_revision, check_name, check_relative
 from .sources import same
 
-Files = Mapping[str, Wanted]
+Files = Mapping[str, SourceFile]
 
 
 def pack(files: Files) -> dict[str, list[Any]]:
@@ -50,11 +50,11 @@ def pack(files: Files) -> dict[str, list[Any]]:
     return {name: [want.size, want.mtime_ns, want.sha256] for name, want in files.items()}
 
 
-def unpack(files: Mapping[str, Any]) -> dict[str, Wanted]:
+def unpack(files: Mapping[str, Any]) -> dict[str, SourceFile]:
     """Return the files of a request; raise WeightsError on a name that leads out of the model's directory."""
     for name in files:
         check_relative(name)
-    return {name: Wanted(int(entry[0]), int(entry[1]), entry[2]) for name, entry in files.items()}
+    return {name: SourceFile(int(entry[0]), int(entry[1]), entry[2]) for name, entry in files.items()}
 
 
 def _for_peers(directory: str, sources: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Place:
+class ProfileRecords:
     """The records of one profile in one slot of one host, newest first."""
 
     profile: str
@@ -57,14 +57,14 @@ class Place:
         return [record for record in self.of("benchmark") if any(level.tok_s for level in levels(record))]
 
 
-def places(hosts: Mapping[str, Iterable[Record]]) -> list[Place]:
+def places(hosts: Mapping[str, Iterable[Record]]) -> list[ProfileRecords]:
     """Return all records by profile, host and slot, in this order."""
     found: dict[tuple[str, str, str], list[Record]] = {}
     for host, records in hosts.items():
         for record in records:
             found.setdefault((record["profile"], host, record["slot"]), []).append(record)
     number = itemgetter("number")
-    return [Place(*key, sorted(found[key], key=number, reverse=True)) for key in sorted(found)]
+    return [ProfileRecords(*key, sorted(found[key], key=number, reverse=True)) for key in sorted(found)]
 
 
 def levels(record: Record) -> list[Level]:

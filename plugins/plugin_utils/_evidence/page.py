@@ -11,7 +11,7 @@ from itertools import groupby
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._page import document
 
-from .figures import Level, Place, Record, best, change, changed, comparable, levels, places, same
+from .figures import Level, ProfileRecords, Record, best, change, changed, comparable, levels, places, same
 from .plot import COLOURS, STYLE, Series, chart
 
 _LEVEL = {"passed": "PASS", "failed": "FAIL", "unfinished": "WARN"}
@@ -54,7 +54,7 @@ def _id(*parts: str) -> str:
     return html.escape("--".join(parts).replace(" ", "_"), quote=True)
 
 
-def _overview(found: Sequence[Place]) -> str:
+def _overview(found: Sequence[ProfileRecords]) -> str:
     head = ("profile", "host", "best rate", "with", "since before", "benchmark", "soak", "context", "promotion")
     numbers = ("best rate", "since before")
     heads = "".join(f"<th{_n(name in numbers)}>{name}</th>" for name in head)
@@ -65,7 +65,7 @@ def _n(number: bool) -> str:
     return ' class="n"' if number else ""
 
 
-def _row(place: Place) -> str:
+def _row(place: ProfileRecords) -> str:
     measured = place.measured()
     top = best(measured[0]) if measured else None
     with_what = f"{_many(top.streams, 'stream')}, {top.shape}" if top else ""
@@ -88,7 +88,7 @@ def _before(measured: Sequence[Record], level: Level, ttft: bool = False) -> flo
     return None if old is None else old.ttft_s[0] if ttft else old.tok_s
 
 
-def _verdict(place: Place, kind: str) -> str:
+def _verdict(place: ProfileRecords, kind: str) -> str:
     found = place.of(kind)
     if not found:
         return '<td class="SKIP">none</td>'
@@ -112,7 +112,7 @@ def _change(share: float | None, better: int) -> str:
     return f'<td class="n {level}">{share * 100:+.1f} %</td>'
 
 
-def _place(place: Place, opened: bool) -> str:
+def _place(place: ProfileRecords, opened: bool) -> str:
     newest, measured = place.records[0], place.measured()
     about = [newest["host"]["class"], f"kernel {newest['host']['kernel']}"]
     if newest["engine"]:
@@ -130,7 +130,7 @@ def _place(place: Place, opened: bool) -> str:
     )
 
 
-def _kinds(place: Place) -> str:
+def _kinds(place: ProfileRecords) -> str:
     rows = "".join(
         f"<tr><td>{_words(record)}</td><td>{record['began_at'][:10]}</td>"
         f'<td class="{_LEVEL[record["verdict"]]}">{record["verdict"]}</td><td>{_said(record)}</td></tr>'
@@ -195,7 +195,7 @@ def _table(measured: Sequence[Record]) -> str:
     return f'<div class="wide"><table><tr><th>shape</th>{heads}</tr>{"".join(rows)}</table></div>'
 
 
-def _soak(place: Place) -> str:
+def _soak(place: ProfileRecords) -> str:
     """Return what the newest soak saw: the rate of each cycle, and each anomaly."""
     found = place.of("soak")
     if not found:
@@ -213,7 +213,7 @@ def _soak(place: Place) -> str:
     return (f'<div class="plots">{drawn}</div>' if drawn else "") + (f"<ul>{items}{more}</ul>" if told else "")
 
 
-def _all(place: Place) -> str:
+def _all(place: ProfileRecords) -> str:
     rows = "".join(
         f"<tr><td>{record['began_at'].replace('T', ' ')}</td><td>{_words(record)}</td>"
         f'<td class="{_LEVEL[record["verdict"]]}">{record["verdict"]}</td>'
@@ -223,5 +223,5 @@ def _all(place: Place) -> str:
     return f"<details><summary>{_many(len(place.records), 'record')}</summary><table>{rows}</table></details>"
 
 
-def _file(place: Place, record: Record) -> str:
+def _file(place: ProfileRecords, record: Record) -> str:
     return html.escape(f"{place.host}/{record['kind']}/{record['id']}.json", quote=True)

@@ -18,7 +18,7 @@ from test_engine_sim import Sim
 
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.client import Client, Stream
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.gate import Gate
-from ansible_collections.arcpro.b70.plugins.module_utils._promotion.items import Plan
+from ansible_collections.arcpro.b70.plugins.module_utils._promotion.items import PromotionPlan
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Reply
 from clients.line import SOURCE, process
 from machine import free_port
@@ -78,7 +78,7 @@ def judge(tmp_path: Path) -> Iterator[Judge]:
             stack.enter_context(process([sys.executable, "-c", FRONTDOOR, "--config", str(config)], port, "frontdoor"))
             limit_s = 2.0 if "hang-stream" in faults else 120.0
             host = Real(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{sim.port}", limit_s, **changes)
-            plan = Plan(items=(item,), quiet_s=60.0, request_timeout_s=120.0)
+            plan = PromotionPlan(items=(item,), quiet_s=60.0, request_timeout_s=120.0)
             gate = Gate(host, host.profile, plan)
             gate.run()
             (row,) = gate.seen["rows"]

@@ -21,8 +21,8 @@ from typing import Any
 from ..ask import canary as canaries
 from ..ask import pooling
 from ..decide import recover
-from ..decide.controller import BUSY, LOOK_S, STARTS, Book, Do, Step, View, next_step
-from ..decide.machine import STARTING, Kind
+from ..decide.controller import BUSY, LOOK_S, STARTS, Book, ControllerStep, Do, View, next_step
+from ..decide.machine import STARTING, RunKind
 from ..do import settle
 from ..do.driver import Driver, Outcome, predict
 from ..face import api
@@ -109,7 +109,7 @@ class Controller:
     say: Callable[[str], object]
     aside: Callable[[Callable[[], None]], None] = _at_once
     own: Effects | None = None
-    step: Step = field(default_factory=lambda: Step(Do.REST))
+    step: ControllerStep = field(default_factory=lambda: ControllerStep(Do.REST))
     book: Book = field(default_factory=Book)
     working: bool = False  # whether something is carried out aside
     engines: dict[str, Watched] = field(default_factory=dict)  # by invocation id
@@ -177,17 +177,17 @@ class Controller:
         starts = _stirring(units)
         wedged = any(one.judged.verdict is Verdict.WEDGED and not one.reported for one in self.engines.values())
         self._left = self._leave(starts)
-        kind = Kind.NOTHING if busy else self._needed()
+        kind = RunKind.NOTHING if busy else self._needed()
         return View(
             now=now,
             busy=busy,
             lasting=held.published() if held is not None and held.reason else "",
             lost=held.published() if held is not None and not held.reason else "",
-            needs=kind is not Kind.NOTHING,
-            anew=kind is Kind.SWITCH,
+            needs=kind is not RunKind.NOTHING,
+            anew=kind is RunKind.SWITCH,
             starts=bool(starts),
             tries=self.book.tries,
-            rung=None if busy else self._rung(anew=kind is Kind.SWITCH),
+            rung=None if busy else self._rung(anew=kind is RunKind.SWITCH),
             wedged=wedged,
             policy=self._policy(memory),
             verify=self._may_verify(state) and self._verification_due(state),
@@ -228,7 +228,7 @@ class Controller:
             *((unit.name, unit.invocation_id) for unit in starts),
         )
 
-    def _needed(self) -> Kind:
+    def _needed(self) -> RunKind:
         """Return what is to be done now to serve what is wanted."""
         request = self._request(CONTROLLER, mode=Mode.BOOT, leave=self._left)
         predicted = predict(self.fx, self.layout, request)
@@ -236,9 +236,9 @@ class Controller:
         paused = "" in self.book.paused(self.fx.clock.monotonic())
         if predicted.failure is not None:
             self.say(f"not settled: {predicted.failure.message}")
-            return Kind.NOTHING if paused else Kind.VERIFY
-        if predicted.plan.kind is Kind.FINISH:
-            return Kind.NOTHING if paused else Kind.FINISH
+            return RunKind.NOTHING if paused else RunKind.VERIFY
+        if predicted.plan.kind is RunKind.FINISH:
+            return RunKind.NOTHING if paused else RunKind.FINISH
         self.book = self.book.passed("")
         return predicted.plan.kind
 
@@ -260,7 +260,7 @@ class Controller:
             idle = not any(one.silent for one in self._open)
         return bool(self._open) and idle and profile is not None and state is not None and state.verified
 
-    def _perform(self, step: Step) -> None:
+    def _perform(self, step: ControllerStep) -> None:
         profile, settings = self.profile, self._settings
         if step.do is Do.SETTLE:
             self._settle(self._request(CONTROLLER, mode=Mode.BOOT, leave=self._left))
@@ -530,7 +530,7 @@ class Controller:
         now = self.fx.clock.monotonic()
         if not failed or outcome.end is End.ROLLED_BACK:
             # The next look strikes out the tries of what is as wanted by then, and of nothing else.
-            if outcome.plan.kind is Kind.FINISH:
+            if outcome.plan.kind is RunKind.FINISH:
                 self.book = self.book.failed("", "what is served could not be recorded", now)
             return
         try:

@@ -105,7 +105,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Step:
+class ControllerStep:
     """The next step: also a rung of the ladder after a lost card, or what to do about a wedged engine.
 
     why: in words that everybody may read, empty if all is as wanted. at: when something is due, in monotonic seconds;
@@ -117,26 +117,26 @@ class Step:
     at: float | None = None
 
 
-def next_step(view: View) -> Step:
+def next_step(view: View) -> ControllerStep:
     """Return the step that leads from what is seen towards what is wanted."""
     if view.busy:
-        return Step(Do.REST, BUSY)
+        return ControllerStep(Do.REST, BUSY)
     if view.lasting:
-        return Step(Do.REST, view.lasting)
+        return ControllerStep(Do.REST, view.lasting)
     if view.rung is not None:
-        return Step(view.rung)
+        return ControllerStep(view.rung)
     if view.wedged:
-        return Step(view.policy)
+        return ControllerStep(view.policy)
     if view.lost and (view.tries or (view.needs and view.anew)):
-        return Step(Do.REST, view.lost)
+        return ControllerStep(Do.REST, view.lost)
     if view.needs:
-        return Step(Do.SETTLE)
+        return ControllerStep(Do.SETTLE)
     do = Do.VERIFY if view.verify else Do.ASK if view.ask else Do.REST
     if not view.tries:
-        return Step(do, STARTS if view.starts else "")
+        return ControllerStep(do, STARTS if view.starts else "")
     first = min(view.tries.values(), key=lambda tries: tries.due)
     if first.held:
-        return Step(do, first.reason)
+        return ControllerStep(do, first.reason)
     times = "once" if first.count == 1 else f"{first.count} times"
     # One whose pause has ended and that is not needed now waits for an event, such as another engine's end.
-    return Step(do, f"{first.reason}; tried {times}", first.due if first.due > view.now else None)
+    return ControllerStep(do, f"{first.reason}; tried {times}", first.due if first.due > view.now else None)

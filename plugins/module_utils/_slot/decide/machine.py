@@ -9,8 +9,8 @@
     while (step := command(state)) is not None:
         state = advance(state, <result of running step>)
 
-A result is a Plan (from RESOLVE), None (the phase succeeded) or a Failure. When `command` returns None, `state.end`
-says how the run ended.
+A result is a SwitchPlan (from RESOLVE), None (the phase succeeded) or a Failure. When `command` returns None,
+`state.end` says how the run ended.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ FINISHING = _span(Phase.OPEN, Phase.COMMIT)
 JUDGING = (Phase.IDENTITY, Phase.CANARY)  # what fails here is not explained by the log of an engine that still runs
 
 
-class Kind(StrEnum):
+class RunKind(StrEnum):
     """The task of a run.
 
     NOTHING: all is as requested. FINISH: the engine is proven, but not yet open, enabled, recorded or shown with its
@@ -128,7 +128,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SwitchPlan:
     """The plan of a run. stop, disable: units. actions: the same in words, in order.
 
     partial: the run is about some of several engines, and leaves the others as they are. scope: the places of its
@@ -138,7 +138,7 @@ class Plan:
     to sleep instead.
     """
 
-    kind: Kind
+    kind: RunKind
     forward: tuple[Phase, ...] = ()
     scope: tuple[int, ...] = ()
     partial: bool = False
@@ -162,8 +162,8 @@ class Plan:
         return _spares(self.kind, beside=self.beside)
 
 
-def _spares(kind: Kind, *, beside: bool) -> bool:
-    return beside or kind is Kind.FINISH
+def _spares(kind: RunKind, *, beside: bool) -> bool:
+    return beside or kind is RunKind.FINISH
 
 
 _NEEDS = {Gate.VERIFIED: VERIFYING, Gate.HEALTHY: VERIFYING[:-1], Gate.NONE: VERIFYING[:1]}
@@ -195,7 +195,7 @@ def _proven(request: Request, seen: Seen, look: Look) -> bool:
     return verified or request.gate is not Gate.VERIFIED
 
 
-def _kind(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
+def _kind(request: Request, seen: Seen) -> tuple[RunKind, tuple[int, ...]]:
     """Return (what is to be done, for which of the target's engines)."""
     running = [unit for unit in (*seen.units, *seen.legacy) if unit.running]
     if not request.active:
@@ -205,7 +205,7 @@ def _kind(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
         wanted = seen.memory.wanted
         said = wanted is not None and (wanted.profile is not None or bool(wanted.idle and request.mode is Mode.SWITCH))
         recorded = said or seen.memory.interrupted is not None
-        return (Kind.STOP if running or enabled or shown or recorded else Kind.NOTHING), ()
+        return (RunKind.STOP if running or enabled or shown or recorded else RunKind.NOTHING), ()
     looks = seen.looks
     everything = tuple(range(len(looks)))
     up = [look for look in looks if look.unit.running]
@@ -214,12 +214,12 @@ def _kind(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
         # Verified engines come back one by one, so that a broken one takes no other with it.
         return _of_some(request, seen, list(everything), [])
     if request.mode is not Mode.SWITCH and len(looks) == 1 and _left(request, looks[0].unit):
-        return Kind.NOTHING, everything
+        return RunKind.NOTHING, everything
     in_the_way = not {*others} <= {*seen.apart}
     settles = request.mode is not Mode.SWITCH and len(looks) > 1
     other = [] if settles else [look for look in up if not look.same]
     if not up or in_the_way or other or not any(look.stands for look in up):
-        return Kind.SWITCH, everything
+        return RunKind.SWITCH, everything
     proven = [place for place in everything if _proven(request, seen, looks[place])]
     down = [
         place
@@ -234,22 +234,22 @@ def _kind(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
         down = [place for place in everything if not looks[place].same][:1]
     unproven = [place for place in everything if place not in proven and place not in down]
     if down or unproven:
-        return (Kind.SWITCH, everything) if others else _of_some(request, seen, down, unproven)
+        return (RunKind.SWITCH, everything) if others else _of_some(request, seen, down, unproven)
     boots = sorted(other.name for other in (*seen.units, *seen.legacy) if other.enabled)
     opened = seen.state is not None and seen.state.open
     wanted = seen.memory.wanted
     settled = seen.memory.interrupted is None and (wanted is None or wanted.profile == seen.target_name)
     recorded = seen.current_env_matches and seen.published and seen.kept
     if opened and settled and boots == sorted(seen.target_units) and recorded and not others:
-        return Kind.NOTHING, everything
-    return Kind.FINISH, everything
+        return RunKind.NOTHING, everything
+    return RunKind.FINISH, everything
 
 
 def _wedged(request: Request, look: Look) -> bool:
     return look.unit.invocation_id in request.wedged
 
 
-def _of_some(request: Request, seen: Seen, down: list[int], unproven: list[int]) -> tuple[Kind, tuple[int, ...]]:
+def _of_some(request: Request, seen: Seen, down: list[int], unproven: list[int]) -> tuple[RunKind, tuple[int, ...]]:
     """Return the same as `_kind` if engines are down, or run unproven.
 
     A slot that settles by itself takes one engine after the other, running ones first, so that the first one is soon
@@ -257,15 +257,15 @@ def _of_some(request: Request, seen: Seen, down: list[int], unproven: list[int])
     """
     if request.mode is Mode.SWITCH and seen.rendering != seen.live:
         # A new rendering, such as another canary, applies to all engines, so all have to pass it.
-        return (Kind.SWITCH if down else Kind.VERIFY), tuple(range(len(seen.looks)))
+        return (RunKind.SWITCH if down else RunKind.VERIFY), tuple(range(len(seen.looks)))
     if request.mode is Mode.SWITCH or len(seen.looks) == 1:
-        return (Kind.SWITCH if down else Kind.VERIFY), tuple(sorted([*down, *unproven]))
+        return (RunKind.SWITCH if down else RunKind.VERIFY), tuple(sorted([*down, *unproven]))
     running, waiting = (
         tuple(place for place in places if not _left(request, seen.looks[place].unit)) for places in (unproven, down)
     )
     if running:
-        return Kind.VERIFY, running
-    return (Kind.SWITCH, waiting[:1]) if waiting else (Kind.NOTHING, ())
+        return RunKind.VERIFY, running
+    return (RunKind.SWITCH, waiting[:1]) if waiting else (RunKind.NOTHING, ())
 
 
 def _left(request: Request, unit: UnitState) -> bool:
@@ -278,7 +278,7 @@ def _left(request: Request, unit: UnitState) -> bool:
     return any(unit.name == name and (not unit.settled or unit.invocation_id == told) for name, told in request.leave)
 
 
-def _in_place(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
+def _in_place(request: Request, seen: Seen) -> tuple[RunKind, tuple[int, ...]]:
     """Return the same as `_kind` to verify what runs in place. Raise SlotFault if only a switch could do that."""
     name = seen.target_name
     units = seen.target_units
@@ -297,7 +297,7 @@ def _in_place(request: Request, seen: Seen) -> tuple[Kind, tuple[int, ...]]:
         raise SlotFault(f"{name} can't be verified where it is: {problem}; `b70ctl switch {name}` starts it anew")
     verified = replace(request, gate=Gate.VERIFIED)
     unproven = tuple(place for place in standing if not _proven(verified, seen, seen.looks[place]))
-    return (Kind.VERIFY, unproven) if unproven else (Kind.RECHECK, standing)
+    return (RunKind.VERIFY, unproven) if unproven else (RunKind.RECHECK, standing)
 
 
 def _serves(request: Request, seen: Seen) -> bool:
@@ -307,7 +307,7 @@ def _serves(request: Request, seen: Seen) -> bool:
 
 
 def _forward(
-    kind: Kind, gate: Gate, target: Profile | None, *, served: bool, partial: bool, clears: bool, others: bool
+    kind: RunKind, gate: Gate, target: Profile | None, *, served: bool, partial: bool, clears: bool, others: bool
 ) -> tuple[Phase, ...]:
     """Return the phases of the way forward.
 
@@ -316,15 +316,15 @@ def _forward(
     """
     verifying = _verifying(target, gate)
     head = (Phase.GUARD, Phase.JOURNAL)
-    if kind is Kind.NOTHING:
+    if kind is RunKind.NOTHING:
         return ()
-    if kind is Kind.FINISH:
+    if kind is RunKind.FINISH:
         return (*head, *((Phase.DRAIN, Phase.STOP) if others else ()), *FINISHING)
-    if kind is Kind.RECHECK:
+    if kind is RunKind.RECHECK:
         return (Phase.JOURNAL, *_verifying(None), *FINISHING)
-    if kind is Kind.VERIFY:
+    if kind is RunKind.VERIFY:
         return (*head, Phase.CLOSE, *verifying, *FINISHING)
-    if kind is Kind.STOP:
+    if kind is RunKind.STOP:
         return (Phase.JOURNAL, Phase.CLOSE, Phase.DRAIN, *STOPPING, Phase.COMMIT)
     # The other engines' generations go on, and those engines have read the weights.
     prepare = (Phase.PREPARE,) if served and not partial else ()
@@ -333,7 +333,7 @@ def _forward(
     return (*head, *prepare, *clear, Phase.CLOSE, *drain, *STOPPING, Phase.START, *verifying, *FINISHING)
 
 
-def _previous(request: Request, seen: Seen, kind: Kind, *, partial: bool) -> Profile | None:
+def _previous(request: Request, seen: Seen, kind: RunKind, *, partial: bool) -> Profile | None:
     """Return the profile of the way back: the last verified one, unless that would only repeat what just failed.
 
     A profile that is verified in place can go back to itself, to a fresh process of the same rendering. So can one that
@@ -347,20 +347,20 @@ def _previous(request: Request, seen: Seen, kind: Kind, *, partial: bool) -> Pro
         return seen.previous if same and seen.previous.fingerprint == seen.verified.fingerprint else None
     if seen.previous.name == seen.target_name:
         unchanged = seen.previous.fingerprint == seen.verified.fingerprint
-        again = request.restart or request.wedged or kind in (Kind.VERIFY, Kind.RECHECK)
+        again = request.restart or request.wedged or kind in (RunKind.VERIFY, RunKind.RECHECK)
         another = seen.back is not None and seen.back != seen.rendering
         return seen.previous if unchanged and (bool(again) or another) else None
     return seen.previous
 
 
-def why_plain(request: Request, seen: Seen, kind: Kind, previous: Profile | None) -> str:
+def why_plain(request: Request, seen: Seen, kind: RunKind, previous: Profile | None) -> str:
     """Return why clients can't be served throughout a switch; empty if they can.
 
     A single engine starts beside the old one, several are replaced in batches. Batches of both renderings serve side by
     side meanwhile, so clients must not be able to tell them apart.
     """
     target, state = seen.target, seen.state
-    if kind is not Kind.SWITCH or target is None or state is None or not state.open:
+    if kind is not RunKind.SWITCH or target is None or state is None or not state.open:
         return "nothing is served"
     if request.mode is not Mode.SWITCH:
         return "the slot settles what was left"
@@ -414,7 +414,7 @@ def _batches(request: Request, seen: Seen) -> tuple[tuple[int, ...], ...]:
 
 
 def _serving_on(
-    request: Request, seen: Seen, kind: Kind, previous: Profile | None, alone: tuple[int, ...]
+    request: Request, seen: Seen, kind: RunKind, previous: Profile | None, alone: tuple[int, ...]
 ) -> tuple[bool, tuple[tuple[int, ...], ...]]:
     """Return (whether the target starts beside what is served, the batches); (False, ()) is the plain way.
 
@@ -426,7 +426,7 @@ def _serving_on(
     why = "it is 0" if least == 0 else ""
     if count == 1 or not alone:
         why = why or why_plain(request, seen, kind, previous)
-    if least and kind is Kind.SWITCH and (why or least > most):
+    if least and kind is RunKind.SWITCH and (why or least > most):
         raise SlotFault(
             f"min_serving is {least}, which is impossible: {why or words}; "
             "leave it out, and clients are turned away meanwhile"
@@ -436,31 +436,31 @@ def _serving_on(
     return (True, ()) if count == 1 else (False, _batches(request, seen))
 
 
-def plan(request: Request, seen: Seen) -> Plan:
+def plan(request: Request, seen: Seen) -> SwitchPlan:
     """Return the run that leads from what was seen to what was requested."""
     kind, scope = _in_place(request, seen) if request.recheck else _kind(request, seen)
     everything = tuple(range(len(seen.looks)))
     if request.restart:
-        kind, scope = Kind.SWITCH, everything
-    elif request.record_baseline and kind in (Kind.NOTHING, Kind.FINISH):
-        kind = Kind.RECHECK
+        kind, scope = RunKind.SWITCH, everything
+    elif request.record_baseline and kind in (RunKind.NOTHING, RunKind.FINISH):
+        kind = RunKind.RECHECK
     elif request.record_baseline:
         # A baseline takes the answers of all engines.
         scope = everything
     several = len(everything) > 1
-    alone = request.mode is not Mode.SWITCH and kind is Kind.VERIFY
-    partial = several and kind is not Kind.NOTHING and (scope != everything or alone or kind is Kind.RECHECK)
+    alone = request.mode is not Mode.SWITCH and kind is RunKind.VERIFY
+    partial = several and kind is not RunKind.NOTHING and (scope != everything or alone or kind is RunKind.RECHECK)
     known = (*seen.legacy, *seen.units)
     previous = _previous(request, seen, kind, partial=partial)
     beside, batches = _serving_on(request, seen, kind, previous, scope if partial else ())
-    clears = seen.neighbours if kind is Kind.SWITCH and request.mode is Mode.SWITCH and request.make_room else ()
-    if kind is Kind.SWITCH and request.mode is not Mode.SWITCH:
+    clears = seen.neighbours if kind is RunKind.SWITCH and request.mode is Mode.SWITCH and request.make_room else ()
+    if kind is RunKind.SWITCH and request.mode is not Mode.SWITCH:
         # Nobody asked for another slot to be stopped. What only starts at boot there is settled by its own controller.
         _check_room(seen)
     served = _serves(request, seen)
     others = any(unit.running and unit.name not in seen.target_units for unit in known)
     # Clients never reach one that was woken and did not pass its canary.
-    standby = kind is Kind.SWITCH and not (partial or beside or batches or request.restart)
+    standby = kind is RunKind.SWITCH and not (partial or beside or batches or request.restart)
     wakes = standby and seen.wakes and request.gate is Gate.VERIFIED
     phases = _forward(
         kind,
@@ -487,7 +487,7 @@ def plan(request: Request, seen: Seen) -> Plan:
         ends = () if wakes else seen.target_units
         every = seen.target is None or not seen.target.standby
         stop += tuple(unit.name for unit in seen.units if unit.at_work and unit.asleep and (every or unit.name in ends))
-    if kind is Kind.NOTHING:
+    if kind is RunKind.NOTHING:
         disable: tuple[str, ...] = ()
     else:
         disable = tuple(unit.name for unit in known if unit.enabled and unit.name not in keep)
@@ -495,7 +495,9 @@ def plan(request: Request, seen: Seen) -> Plan:
     sleeps = tuple(name for name in stop if standby and name in seen.drowsy and name not in seen.target_units)
     stop = tuple(sorted(stop, key=lambda name: name in sleeps))
     actions = _actions(request, seen, steps, scoped, stop, disable, batches, spares=spares, wakes=wakes, sleeps=sleeps)
-    return Plan(kind, phases, scope, partial, stop, disable, previous, actions, batches, clears, beside, wakes, sleeps)
+    return SwitchPlan(
+        kind, phases, scope, partial, stop, disable, previous, actions, batches, clears, beside, wakes, sleeps
+    )
 
 
 def _check_room(seen: Seen) -> None:
@@ -508,15 +510,15 @@ def _check_room(seen: Seen) -> None:
             )
 
 
-def taken(seen: Seen, plan: Plan) -> Seen:
+def taken(seen: Seen, plan: SwitchPlan) -> Seen:
     """Return `seen` with as much of a new rendering as the plan takes.
 
     An engine that stays proves nothing that only a start applies.
     """
     old, new = seen.live, seen.rendering
-    if plan.kind in (Kind.SWITCH, Kind.STOP) or old is None or new is None or new == old:
+    if plan.kind in (RunKind.SWITCH, RunKind.STOP) or old is None or new is None or new == old:
         return seen
-    rendering = without_a_start(old, new, asked=plan.kind in (Kind.VERIFY, Kind.RECHECK))
+    rendering = without_a_start(old, new, asked=plan.kind in (RunKind.VERIFY, RunKind.RECHECK))
     target = parse_profile(rendering.profile, f"the rendering of {rendering.name}").on(seen.target_units)
     return replace(seen, target=target, rendering=rendering)
 
@@ -524,7 +526,7 @@ def taken(seen: Seen, plan: Plan) -> Seen:
 def _actions(
     request: Request,
     seen: Seen,
-    steps: tuple[Step, ...],
+    steps: tuple[SwitchStep, ...],
     scoped: tuple[str, ...],
     stop: tuple[str, ...],
     disable: tuple[str, ...],
@@ -607,7 +609,7 @@ def commit_action(profile: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class Step:
+class SwitchStep:
     """A phase to run in a direction.
 
     batch: the index of the plan's batch that it is about; None: all engines. undoes: it is about the target's engine,
@@ -625,26 +627,29 @@ class Step:
 
 def _numbered(
     phases: Sequence[Phase], direction: Direction, batches: Sequence[object], order: Sequence[int] | None = None
-) -> tuple[Step, ...]:
+) -> tuple[SwitchStep, ...]:
     """Return the steps of these phases. Each CLOSE begins the next batch in this order."""
     numbers = iter(range(len(batches)) if order is None else order)
-    steps: list[Step] = []
+    steps: list[SwitchStep] = []
     batch: int | None = None
     for phase in phases:
         if phase is Phase.CLOSE:
             batch = next(numbers, None)
-        steps.append(Step(phase, direction, batch if phase in REPLACING else None))
+        steps.append(SwitchStep(phase, direction, batch if phase in REPLACING else None))
     return tuple(steps)
 
 
 @dataclass(frozen=True)
-class State:
+class RunState:
     """The state of a run. todo: the steps left in this direction. opened: the engine to stop next may serve clients."""
 
     on_failure: OnFailure
     direction: Direction = Direction.FORWARD
-    todo: tuple[Step, ...] = (Step(Phase.LOCK, Direction.FORWARD), Step(Phase.RESOLVE, Direction.FORWARD))
-    plan: Plan | None = None
+    todo: tuple[SwitchStep, ...] = (
+        SwitchStep(Phase.LOCK, Direction.FORWARD),
+        SwitchStep(Phase.RESOLVE, Direction.FORWARD),
+    )
+    plan: SwitchPlan | None = None
     failures: tuple[Failure, ...] = ()
     opened: bool = False
     left: bool = False
@@ -652,21 +657,21 @@ class State:
     end: End | None = None
 
 
-def begin(on_failure: OnFailure) -> State:
-    return State(on_failure)
+def begin(on_failure: OnFailure) -> RunState:
+    return RunState(on_failure)
 
 
-def command(state: State) -> Step | None:
+def command(state: RunState) -> SwitchStep | None:
     """Return the next step to run, or None at the end."""
     return None if state.end is not None else state.todo[0]
 
 
-def advance(state: State, result: Plan | Failure | None) -> State:
+def advance(state: RunState, result: SwitchPlan | Failure | None) -> RunState:
     """Return the state after the current phase ended with `result`."""
     phase = state.todo[0].phase
     if isinstance(result, Failure):
         return _failed(state, phase, result)
-    if isinstance(result, Plan):
+    if isinstance(result, SwitchPlan):
         forward = _numbered(result.forward, Direction.FORWARD, result.batches)
         state = replace(state, plan=result, todo=(state.todo[0], *forward))
     if phase is Phase.OPEN:
@@ -676,12 +681,12 @@ def advance(state: State, result: Plan | Failure | None) -> State:
     return _next(state, phase)
 
 
-def _next(state: State, phase: Phase) -> State:
+def _next(state: RunState, phase: Phase) -> RunState:
     rest = state.todo[1:]
     return replace(state, todo=rest, end=None if rest else _end(state, phase))
 
 
-def _end(state: State, last: Phase) -> End:
+def _end(state: RunState, last: Phase) -> End:
     if last is Phase.RESTORE:
         return End.UNTOUCHED
     if state.direction is Direction.BACK:
@@ -691,12 +696,12 @@ def _end(state: State, last: Phase) -> End:
         if state.plan is not None and state.plan.partial and Phase.STOP not in halting:
             return End.DEGRADED
         return End.STUCK if Phase.STOP in halting else End.LEFT if state.left else End.STOPPED
-    if state.plan is None or state.plan.kind is Kind.NOTHING:
+    if state.plan is None or state.plan.kind is RunKind.NOTHING:
         return End.UNCHANGED
     return End.COMMITTED
 
 
-def _failed(state: State, phase: Phase, failure: Failure) -> State:
+def _failed(state: RunState, phase: Phase, failure: Failure) -> RunState:
     # A run that was told to end as it opened has let clients in, so the next direction drains them.
     if failure.woken:
         return _cold(state)
@@ -712,18 +717,18 @@ def _failed(state: State, phase: Phase, failure: Failure) -> State:
         return _failed_on_the_way_back(state, phase, failure)
     if state.plan is None or phase in UNTOUCHED:
         return replace(state, todo=(), end=End.UNTOUCHED)
-    if failure.exposed and state.plan.kind in (Kind.VERIFY, Kind.RECHECK, Kind.FINISH):
+    if failure.exposed and state.plan.kind in (RunKind.VERIFY, RunKind.RECHECK, RunKind.FINISH):
         return _halt(state, leave=True)
-    if failure.host and state.plan.kind is Kind.VERIFY:
+    if failure.host and state.plan.kind is RunKind.VERIFY:
         return replace(state, todo=(), end=End.DEFERRED)
-    unharmed = state.plan.kind is Kind.RECHECK and (failure.told or failure.host)
+    unharmed = state.plan.kind is RunKind.RECHECK and (failure.told or failure.host)
     batch = state.todo[0].batch
     first = phase in (Phase.CLOSE, Phase.DRAIN) and not batch and not state.plan.beside
-    if first or state.plan.kind is Kind.FINISH or unharmed:
+    if first or state.plan.kind is RunKind.FINISH or unharmed:
         # The engine is untouched, so the frontdoor's previous state holds again.
-        return replace(state, direction=Direction.BACK, todo=(Step(Phase.RESTORE, Direction.BACK),))
+        return replace(state, direction=Direction.BACK, todo=(SwitchStep(Phase.RESTORE, Direction.BACK),))
     if state.plan.beside and not opened:
-        undo = (Step(Phase.STOP, Direction.BACK, undoes=True), Step(Phase.RESTORE, Direction.BACK))
+        undo = (SwitchStep(Phase.STOP, Direction.BACK, undoes=True), SwitchStep(Phase.RESTORE, Direction.BACK))
         return replace(state, direction=Direction.BACK, todo=undo)
     if state.plan.batches:
         return _back_in_batches(state, len(state.plan.batches) - 1 if batch is None else batch)
@@ -736,16 +741,16 @@ def _failed(state: State, phase: Phase, failure: Failure) -> State:
     return replace(state, direction=Direction.BACK, todo=_numbered(back, Direction.BACK, ()))
 
 
-def _cold(state: State) -> State:
+def _cold(state: RunState) -> RunState:
     """Return the state that loads the engine which was woken in vain. Only if that fails too, the direction has."""
     back = state.direction is Direction.BACK or state.plan is None
     previous = None if state.plan is None else state.plan.previous
     whole = (Phase.START, *_verifying(previous), *FINISHING) if back or state.plan is None else state.plan.forward
     phases = (*STOPPING, *whole[whole.index(Phase.START) :])
-    return replace(state, todo=tuple(Step(phase, state.direction, cold=True) for phase in phases))
+    return replace(state, todo=tuple(SwitchStep(phase, state.direction, cold=True) for phase in phases))
 
 
-def _failed_on_the_way_back(state: State, phase: Phase, failure: Failure) -> State:
+def _failed_on_the_way_back(state: RunState, phase: Phase, failure: Failure) -> RunState:
     if phase is Phase.RESTORE:
         return replace(state, todo=(), end=End.UNTOUCHED)
     if failure.host:
@@ -756,11 +761,11 @@ def _failed_on_the_way_back(state: State, phase: Phase, failure: Failure) -> Sta
         return _halt(state, leave=False)
     # As many replicas serve as have to: those of the other batches stay, and the slot replaces them by itself later.
     rest = tuple(step for step in state.todo if step.batch is None)
-    stop = tuple(Step(part, Direction.BACK, batch, gives_up=True) for part in (Phase.CLOSE, Phase.STOP))
+    stop = tuple(SwitchStep(part, Direction.BACK, batch, gives_up=True) for part in (Phase.CLOSE, Phase.STOP))
     return replace(state, gave_up=True, todo=(*stop, *rest))
 
 
-def _back_in_batches(state: State, last: int) -> State:
+def _back_in_batches(state: RunState, last: int) -> RunState:
     """Return the state that takes the touched batches back, the last one first: it is closed already."""
     order = range(last, -1, -1)
     previous = None if state.plan is None else state.plan.previous
@@ -769,7 +774,7 @@ def _back_in_batches(state: State, last: int) -> State:
     return replace(state, direction=Direction.BACK, opened=True, todo=todo)
 
 
-def _halt(state: State, *, leave: bool) -> State:
+def _halt(state: RunState, *, leave: bool) -> RunState:
     drain = (Phase.DRAIN,) if state.opened and not leave else ()
     stop = () if leave else (Phase.STOP,)
     todo = _numbered((Phase.CLOSE, *drain, *stop, Phase.COMMIT), Direction.HALT, ())

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..ask.canary import CanaryResult
 from ..decide import machine, recover
-from ..decide.machine import JUDGING, STARTING, UNTOUCHED, Kind, Plan, Seen, Step, clear_action
+from ..decide.machine import JUDGING, STARTING, UNTOUCHED, RunKind, Seen, SwitchPlan, SwitchStep, clear_action
 from ..kinds.first_error import FirstError, first_error
 from ..kinds.symptoms import Match, diagnose
 from ..kinds.table import DEFAULT, kind_of
@@ -67,7 +67,7 @@ class Outcome:
     request: Request  # with what mode RECOVER or BOOT chose
     chosen: str  # and why
     seen: Seen
-    plan: Plan
+    plan: SwitchPlan
     profile: Profile | None
     profile_name: str | None
     previous: str | None
@@ -179,18 +179,18 @@ class Driver:
 
     def _decide(self, *, act: bool) -> None:
         run = self._run
-        run.know(plan=machine.plan(run.request, run.seen) if act else Plan(Kind.NOTHING))
+        run.know(plan=machine.plan(run.request, run.seen) if act else SwitchPlan(RunKind.NOTHING))
         run.scope = run.plan.scope if run.plan.partial else None
         if run.request.mode is Mode.SWITCH:
             run.know(seen=machine.taken(run.seen, run.plan))
 
-    def _begins_anew(self, step: Step) -> bool:
+    def _begins_anew(self, step: SwitchStep) -> bool:
         """Tell whether an engine that this run only verified ended because a node was lost.
 
         Its unit restarts it when all nodes are back, however long that takes, and starts its verification.
         """
         run = self._run
-        if step.direction is not Direction.FORWARD or run.plan.kind not in (Kind.VERIFY, Kind.RECHECK):
+        if step.direction is not Direction.FORWARD or run.plan.kind not in (RunKind.VERIFY, RunKind.RECHECK):
             return False
         try:
             return bool(run.lost) and run.unit(run.profile.unit).enabled
@@ -219,14 +219,14 @@ class Driver:
         except (SlotFault, OSError):
             return True
 
-    def _phase(self, step: Step) -> Plan | Failure | None:
+    def _phase(self, step: SwitchStep) -> SwitchPlan | Failure | None:
         run, clock = self._run, self._fx.clock
         run.about(step)
         if step.cold and step.phase is Phase.STOP:
             run.clients.wait = settle.wait_of(run)
         begun = clock.monotonic()
         self._announce(step)
-        result: Plan | Failure | None = None
+        result: SwitchPlan | Failure | None = None
         try:
             result = self._to_its_end(step)
         except Fault as fault:
@@ -252,7 +252,7 @@ class Driver:
         )
         return result
 
-    def _announce(self, step: Step) -> None:
+    def _announce(self, step: SwitchStep) -> None:
         run = self._run
         run.progress.say("phase", phase=str(step.phase), direction=str(step.direction), state="begin")
         if run.evidence.journaled and not run.evidence.recorded:
@@ -262,7 +262,7 @@ class Driver:
             except OSError:
                 run.warn("the journal could not be written to")
 
-    def _to_its_end(self, step: Step) -> Plan | None:
+    def _to_its_end(self, step: SwitchStep) -> SwitchPlan | None:
         """Perform a step.
 
         A signal to end comes once, and leads back: it does not break off the way back.
@@ -275,7 +275,7 @@ class Driver:
             self._run.warn(f"{fault.message} on the way back, which goes on")
             return self._perform(step)
 
-    def _perform(self, step: Step) -> Plan | None:
+    def _perform(self, step: SwitchStep) -> SwitchPlan | None:
         run = self._run
         if step.phase is Phase.LOCK:
             request = run.request
@@ -295,7 +295,7 @@ class Driver:
             self._look_back()
             self._decide(act=act)
             run.know(beside=self._strangers())
-            if run.request.mode is not Mode.SWITCH and run.plan.kind is not Kind.NOTHING:
+            if run.request.mode is not Mode.SWITCH and run.plan.kind is not RunKind.NOTHING:
                 # Only now: who watches the switch before this run may still read its last lines.
                 run.progress.start(slot=run.layout.slot, target=run.request.profile)
             return run.plan
@@ -361,7 +361,7 @@ class Driver:
 
     @staticmethod
     def _open(run: Run) -> None:
-        if run.plan.kind is Kind.FINISH and run.direction is Direction.FORWARD:
+        if run.plan.kind is RunKind.FINISH and run.direction is Direction.FORWARD:
             for single in run.singles:
                 strangers.check_port(run.fx, single)
         for engine in run.each():
@@ -484,7 +484,7 @@ class Driver:
         if outcome.end is not End.COMMITTED:
             raise SlotFault("; ".join(failure.message for failure in outcome.failures) or str(outcome.end))
 
-    def _explained(self, step: Step, fault: Fault) -> Failure:
+    def _explained(self, step: SwitchStep, fault: Fault) -> Failure:
         """Return the failure with its evidence; without it if the evidence can't be had: the way back goes on."""
         engine, told = self._run.engine, isinstance(fault, ToldToEndFault)
         bare = Failure(
@@ -506,7 +506,7 @@ class Driver:
             self._run.warn(f"why phase {step.phase} failed could not be looked into: {type(error).__name__}: {error}")
             return bare
 
-    def _failure(self, step: Step, bare: Failure) -> Failure:
+    def _failure(self, step: SwitchStep, bare: Failure) -> Failure:
         log, unit_settled = self._log(step.phase)
         engine = self._run.engine
         kind = DEFAULT if engine is None else kind_of(engine.profile.engine.kind)
@@ -537,7 +537,7 @@ class Driver:
                 return replace(failure, woken=False)  # no other profile is loaded on that card
         return failure
 
-    def _lost_part(self, step: Step) -> str:
+    def _lost_part(self, step: SwitchStep) -> str:
         """Return the node that an engine over several nodes lost, empty for none.
 
         That is why the engine ended, whatever its own log says.
@@ -680,7 +680,7 @@ class Prediction(NamedTuple):
     """
 
     seen: Seen
-    plan: Plan
+    plan: SwitchPlan
     failure: Failure | None
     warnings: tuple[str, ...]
     chosen: str = ""

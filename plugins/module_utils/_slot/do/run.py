@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import caches
 from ..ask.canary import CanaryResult
-from ..decide.machine import Kind, Plan, Seen, Step
+from ..decide.machine import RunKind, Seen, SwitchPlan, SwitchStep
 from ..kinds.table import kind_of
 from ..look import alike
 from ..look.frontdoor import FrontdoorLink
@@ -81,7 +81,7 @@ class Known:
     strangers on cards of the profile to go back to, before anything was touched."""
 
     seen: Seen = field(default_factory=Seen)
-    plan: Plan = field(default_factory=lambda: Plan(Kind.NOTHING))
+    plan: SwitchPlan = field(default_factory=lambda: SwitchPlan(RunKind.NOTHING))
     chosen: str = ""
     beside: tuple[Holder, ...] = ()
 
@@ -148,7 +148,7 @@ class Run:
         return self.known.seen
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> SwitchPlan:
         return self.known.plan
 
     def know(self, **fields: Any) -> None:
@@ -205,7 +205,7 @@ class Run:
         before = self.plan.previous
         return before if self.rolling and before is not None and not (opens and self.last_batch) else self.profile
 
-    def about(self, step: Step) -> None:
+    def about(self, step: SwitchStep) -> None:
         """Point the run at the engines of this step."""
         if step.direction is not self.direction:
             self.woken = False
@@ -228,7 +228,7 @@ class Run:
     @property
     def picking(self) -> bool:
         """Return whether the run may go on with the first of several engines that is ready, and with no other."""
-        settles = self.partial and self.plan.kind is Kind.VERIFY and self.request.mode is not Mode.SWITCH
+        settles = self.partial and self.plan.kind is RunKind.VERIFY and self.request.mode is not Mode.SWITCH
         return settles and self.direction is Direction.FORWARD
 
     def each(self) -> Iterator[EngineRun]:
@@ -261,7 +261,7 @@ class Run:
     @property
     def rechecking(self) -> bool:
         """Return whether an engine is verified again while it serves."""
-        return self.plan.kind is Kind.RECHECK and self.direction is Direction.FORWARD
+        return self.plan.kind is RunKind.RECHECK and self.direction is Direction.FORWARD
 
     @property
     def served_before(self) -> str | None:

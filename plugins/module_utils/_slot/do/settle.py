@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..decide import recover
-from ..decide.machine import Kind, close_action, commit_action, open_action
+from ..decide.machine import RunKind, close_action, commit_action, open_action
 from ..kinds.table import kind_of
 from ..look import alike, guards
 from ..look.frontdoor import FrontdoorLink
@@ -43,7 +43,7 @@ def guard_checks(run: Run) -> list[str]:
     warnings = guards.check_all(run.fx, run.layout, run.request, run.seen, run.plan, run.profile)
     if run.seen.previous_problem:
         warnings.append(f"there is no way back: {run.seen.previous_problem}")
-    elif run.plan.kind is Kind.SWITCH and run.plan.previous is None and run.seen.verified is not None:
+    elif run.plan.kind is RunKind.SWITCH and run.plan.previous is None and run.seen.verified is not None:
         warnings.append(f"there is no way back: it is {run.profile.name} itself that is started anew")
     elif run.plan.previous is not None and (lacks := guards.lacking(run.fx, run.plan.previous, run.request.planned)):
         warnings.append(f"there is no way back: {lacks}")
@@ -188,7 +188,7 @@ def close(run: Run) -> None:
         fields["idle"] = None
     if run.partial:
         words = (
-            "it is started anew" if run.plan.kind is Kind.SWITCH or run.evidence.failures else "it is being verified"
+            "it is started anew" if run.plan.kind is RunKind.SWITCH or run.evidence.failures else "it is being verified"
         )
         fields |= _with_others(run, "failed" if halting else "switching", _why_closed(run, words))
     try:
@@ -393,7 +393,7 @@ def open_frontdoor(run: Run) -> None:
         "reason": run.reason() and f"went back after: {run.reason()}",
         "gate": str(run.request.gate),
     }
-    if run.direction is Direction.FORWARD and run.plan.kind is Kind.FINISH and state is not None:
+    if run.direction is Direction.FORWARD and run.plan.kind is RunKind.FINISH and state is not None:
         run.clients.verified, run.clients.verified_at = state.verified, state.verified_at
         _check_verified(run, state)
         fields["engine"] = state.engine

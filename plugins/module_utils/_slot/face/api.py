@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from .. import power
-from ..decide.machine import Kind, Plan, Seen
+from ..decide.machine import RunKind, Seen, SwitchPlan
 from ..do.driver import Driver, Outcome, predict
 from ..do.progress import last_progress
 from ..look import guards
@@ -73,8 +73,8 @@ def _before(seen: Seen) -> str:
     return _side(state.profile_name, state.fingerprint, state.verified, enabled)
 
 
-def _after(request: Request, layout: Layout, seen: Seen, plan: Plan) -> str:
-    if plan.kind is Kind.NOTHING:
+def _after(request: Request, layout: Layout, seen: Seen, plan: SwitchPlan) -> str:
+    if plan.kind is RunKind.NOTHING:
         return _before(seen)
     if not request.active or request.profile is None:
         return _side(None, None, False, None)
@@ -278,7 +278,7 @@ def message(layout: Layout, outcome: Outcome) -> str:
 def check(fx: Effects, layout: Layout, request: Request) -> dict[str, Any]:
     """Predict what `switch` would do now, and change nothing."""
     seen, plan, failure, warnings, *_more = predict(fx, layout, request)
-    changed = failure is None and plan.kind is not Kind.NOTHING
+    changed = failure is None and plan.kind is not RunKind.NOTHING
     state = seen.state
     serving = state if state is not None and state.phase == "serving" else None
     previous = serving.profile_name if serving is not None else None

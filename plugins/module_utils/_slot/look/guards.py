@@ -13,10 +13,10 @@ from typing import Any
 
 from .. import power
 from ..caches import DPKG_STATUS, RUNTIME, runtime
-from ..decide.machine import Kind, Plan, Seen
+from ..decide.machine import RunKind, Seen, SwitchPlan
 from ..kinds.kind import Weights
 from ..kinds.table import kind_of
-from ..model.peer_access import MEASURE, Place, parse_proof, unproven
+from ..model.peer_access import MEASURE, PeerAccessScope, parse_proof, unproven
 from ..model.profile import Profile
 from ..model.slot_file import read_slot_file
 from ..words.card_memory import numbers
@@ -33,16 +33,16 @@ NEED_CACHE_BYTES = 512 * 2**20  # compile caches of the engine
 _PARTIAL = (".incomplete", ".part", ".partial", ".aria2", ".tmp", ".lock")
 
 
-def check_quarantine(request: Request, seen: Seen, plan: Plan) -> None:
+def check_quarantine(request: Request, seen: Seen, plan: SwitchPlan) -> None:
     """Check that in quarantine only a verified profile is verified again or comes back by itself."""
     if seen.quarantine is None or request.mode is not Mode.SWITCH:
         return
     if seen.quarantine.reason:
         raise SlotFault(f"{seen.quarantine.describe()}; until then it serves nothing")
-    if plan.kind is Kind.FINISH:
+    if plan.kind is RunKind.FINISH:
         return
     same = seen.verified is not None and seen.verified.profile == seen.target_name
-    if not (plan.kind is Kind.VERIFY and same):
+    if not (plan.kind is RunKind.VERIFY and same):
         raise SlotFault(f"{seen.quarantine.describe()}; until then it takes no profile")
 
 
@@ -166,7 +166,7 @@ def unproven_peers(fx: Effects, layout: Layout, profile: Profile) -> str:
         names = (address, *fx.files.names(PurePosixPath("/sys/bus/pci/devices", address, "drm"))) if address else ()
         cards[address or node] = guc_version(lambda path: text_of(fx, debug / path), names)[0]
     kernel = (text_of(fx, PurePosixPath("/proc/sys/kernel/osrelease")) or "").strip()
-    now = Place(cards, kernel, runtime(text_of(fx, PurePosixPath(DPKG_STATUS))))
+    now = PeerAccessScope(cards, kernel, runtime(text_of(fx, PurePosixPath(DPKG_STATUS))))
     why = unproven(parse_proof(text_of(fx, layout.peer_access_file)), now)
     if not why:
         return ""
@@ -215,11 +215,11 @@ def lacking(fx: Effects, profile: Profile, planned: Sequence[str]) -> str:
     return ""
 
 
-def check_space(fx: Effects, layout: Layout, profile: Profile, plan: Plan, seen: Seen) -> None:
+def check_space(fx: Effects, layout: Layout, profile: Profile, plan: SwitchPlan, seen: Seen) -> None:
     """Check that what will be written can be written, and that there is room. What only verifies in place needs less of
     it."""
     wants = layout.unit_dir / "multi-user.target.wants"
-    replaces = plan.kind is Kind.SWITCH
+    replaces = plan.kind is RunKind.SWITCH
     boots = sorted(unit.name for unit in (*seen.units, *seen.legacy) if unit.enabled)
     places = [layout.slot_run_dir]
     if replaces or boots != sorted(profile.units) or not seen.current_env_matches:
@@ -369,7 +369,9 @@ def check_interface(fx: Effects, layout: Layout) -> None:
         )
 
 
-def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: Plan, profile: Profile) -> list[str]:
+def check_all(
+    fx: Effects, layout: Layout, request: Request, seen: Seen, plan: SwitchPlan, profile: Profile
+) -> list[str]:
     """Check all guards, in the order in which a person wants to hear of them, and return warnings."""
     check_quarantine(request, seen, plan)
     warning = check_status(request, profile, read_slot_file(fx, layout).refused_statuses)
@@ -386,7 +388,7 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
         # The play that renders a unit writes its keys, too, and installs what the unit calls.
         check_filter(fx, profile)
         check_credentials(fx, profile)
-    if plan.kind is Kind.SWITCH:
+    if plan.kind is RunKind.SWITCH:
         check_mounts(fx, profile)
         check_runtime(fx, profile)
     unmeasured: list[str] = []
@@ -398,14 +400,14 @@ def check_all(fx: Effects, layout: Layout, request: Request, seen: Seen, plan: P
     check_space(fx, layout, profile, plan, seen)
     check_cards(fx, layout, profile)
     unproven_access = unproven_peers(fx, layout, profile)
-    if plan.kind is Kind.SWITCH:
+    if plan.kind is RunKind.SWITCH:
         check_power(fx, profile)
         # An engine that runs already, such as after a boot with another kernel, goes on, with a warning.
         if unproven_access:
             raise SlotFault(unproven_access)
     ours = [unit.name for unit in (*seen.units, *seen.legacy) if unit.at_work]
     check_port(fx, profile, ours)
-    if plan.kind is Kind.SWITCH and request.mode is Mode.SWITCH:
+    if plan.kind is RunKind.SWITCH and request.mode is Mode.SWITCH:
         memory.check(fx, profile, wanted_elsewhere(fx, layout, plan.clears))
         # An engine that the host serves by itself ran beside that holder before, and in that memory.
         strangers.check_cards(fx, profile, [*ours, *(name for neighbour in plan.clears for name in neighbour.units)])

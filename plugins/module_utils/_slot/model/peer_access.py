@@ -17,7 +17,7 @@ MEASURE = f"""playbooks/evaluate.yml -e '{{"evaluate_only": ["{GROUP}"]}}'"""
 
 
 @dataclass(frozen=True)
-class Place:
+class PeerAccessScope:
     """The cards and versions that a proof holds for.
 
     cards: PCI addresses, each with the version of the GuC firmware that the card runs. kernel: its release. runtime:
@@ -33,7 +33,7 @@ class Place:
 class Proof:
     """The last verdict. fault: why peer access does not work; empty if it does. at: when, as text."""
 
-    place: Place
+    place: PeerAccessScope
     fault: str
     at: str
 
@@ -48,7 +48,7 @@ def proof_text(proof: Proof) -> str:
     return document(proof, SCHEMA)
 
 
-def unproven(proof: Proof | None, now: Place) -> str:
+def unproven(proof: Proof | None, now: PeerAccessScope) -> str:
     """Return why a verdict does not prove peer access for these cards as they are now; empty if it does.
 
     A proof for more cards holds for some of them. A version that is not known is none that was proven.

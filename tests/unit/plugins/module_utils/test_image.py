@@ -39,7 +39,7 @@ class Host:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.images: dict[str, list[dict[str, Any]]] = {}
-        self.now = _transient.State("inactive", "success", "0")
+        self.now = _transient.TransientState("inactive", "success", "0")
         self.started: list[_transient.Task] = []
         self.lines: list[str] = []
         self.program = True
@@ -63,11 +63,11 @@ class Host:
         return subprocess.CompletedProcess(argv, 0 if self.program else 1, "", "")
 
     def forget(self, _unit: str) -> None:
-        self.now = _transient.State("inactive", "success", "0")
+        self.now = _transient.TransientState("inactive", "success", "0")
 
     def start(self, task: _transient.Task) -> None:
         self.started.append(task)
-        self.now = _transient.State("active", "success", "0")
+        self.now = _transient.TransientState("active", "success", "0")
 
     def ask(self, argv: Any, *, check: bool) -> str:
         assert not check, "a log that cannot be read is no fault"
@@ -78,7 +78,7 @@ class Host:
     def stop(self, _unit: str) -> None:
         self.forget(_unit)
 
-    def state(self, _unit: str) -> _transient.State:
+    def state(self, _unit: str) -> _transient.TransientState:
         return self.now
 
 
@@ -137,7 +137,7 @@ def test_an_image_of_a_mirror_is_downloaded_then_loaded_and_wrong_bytes_are_take
     _image.start(wanted)
     blob.write_bytes(b"layer")
     _image.start(wanted)
-    host.now = _transient.State("failed", "exit-code", "1")
+    host.now = _transient.TransientState("failed", "exit-code", "1")
     _image.start(wanted)
     load = ["/usr/bin/skopeo", "copy", "--preserve-digests", f"dir:{wanted.layout}", f"containers-storage:{SOURCE}"]
     assert [task.argv[0] for task in host.started] == ["/usr/bin/curl", "/usr/bin/skopeo", "/usr/bin/curl"]
@@ -197,7 +197,7 @@ def test_an_image_with_other_packages_is_built_after_their_digests_are_right(hos
     ],
 )
 def test_a_failed_pull_says_what_was_said_and_what_to_do(host: Host, tmp_path: Path, line: str, meaning: str) -> None:
-    host.now = _transient.State("failed", "exit-code", "125")
+    host.now = _transient.TransientState("failed", "exit-code", "125")
     host.lines = ["Trying to pull ...", line]
     found = _image.look(image(tmp_path))
     assert found["state"] == "failed"
@@ -207,7 +207,7 @@ def test_a_failed_pull_says_what_was_said_and_what_to_do(host: Host, tmp_path: P
 
 
 def test_a_failed_build_says_what_the_program_in_it_said(host: Host, tmp_path: Path) -> None:
-    host.now = _transient.State("failed", "exit-code", "2")
+    host.now = _transient.TransientState("failed", "exit-code", "2")
     host.lines = [
         "dpkg: error: PATH is not set",
         'Error: building at STEP "RUN cd /tmp/b70 && dpkg --install ./a.deb": while running runtime: exit status 2',

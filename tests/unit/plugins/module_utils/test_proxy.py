@@ -24,7 +24,7 @@ import yaml
 from ansible_collections.arcpro.b70.plugins.module_utils import _image, _proxy
 from ansible_collections.arcpro.b70.plugins.module_utils._build.git import Git
 from ansible_collections.arcpro.b70.plugins.module_utils._build.recipe import BuildError
-from ansible_collections.arcpro.b70.plugins.module_utils._python_environment.host import Place
+from ansible_collections.arcpro.b70.plugins.module_utils._python_environment.host import EnvironmentPaths
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.fetching.transports import Interrupted, network
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.fetching.way import way
 
@@ -207,7 +207,7 @@ def test_git_goes_through_the_proxy_and_says_so(proxy: Proxy, variables: dict[st
 def test_uv_goes_through_the_proxy(proxy: Proxy, variables: dict[str, str], tmp_path: Path) -> None:
     _proxy.enter()
     uv = str(Path(sys.executable).parent / "uv")
-    place = Place(tmp_path / "env", uv, tmp_path / "cache", tmp_path / "python", variables=dict(os.environ))
+    place = EnvironmentPaths(tmp_path / "env", uv, tmp_path / "cache", tmp_path / "python", variables=dict(os.environ))
     wanted = [uv, "pip", "install", "--target", str(place.path), "--index-url=http://index.invalid/simple", "nothing"]
     place.run(wanted, place.environment(alone=True), "", 300, lambda pid: None)
     assert ("http://index.invalid/simple/nothing/", WANTED) in proxy.seen

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _removal
-from ansible_collections.arcpro.b70.plugins.module_utils._removal import Account, Mount, Place
+from ansible_collections.arcpro.b70.plugins.module_utils._removal import Account, Mount, OwnedDirectory
 
 B70 = Account("b70", "b70", "/nonexistent", "Language models")
 
@@ -37,11 +37,11 @@ def told(found: _removal.Found, root: Path) -> tuple[list[str], dict[str, str], 
 def test_only_what_is_named_goes_and_a_directory_once_it_is_empty(tmp_path):
     make(tmp_path, "etc/ours/profiles/a.json", "etc/ours/slot.json", "opt/bin/b70ctl", "opt/bin/mine", "opt/lib/x/y")
     places = [
-        Place(f"{tmp_path}/etc/ours", ["profiles", "slot.json", "keys"]),
-        Place(f"{tmp_path}/opt/bin", ["b70ctl*"]),
-        Place(f"{tmp_path}/opt/lib", ["x"]),
-        Place(f"{tmp_path}/opt"),
-        Place(f"{tmp_path}/nowhere", ["*"]),
+        OwnedDirectory(f"{tmp_path}/etc/ours", ["profiles", "slot.json", "keys"]),
+        OwnedDirectory(f"{tmp_path}/opt/bin", ["b70ctl*"]),
+        OwnedDirectory(f"{tmp_path}/opt/lib", ["x"]),
+        OwnedDirectory(f"{tmp_path}/opt"),
+        OwnedDirectory(f"{tmp_path}/nowhere", ["*"]),
     ]
     found = _removal.find(places, [])
     gone = ["etc/ours/profiles", "etc/ours/slot.json", "etc/ours", "opt/bin/b70ctl", "opt/lib/x", "opt/lib"]
@@ -55,11 +55,11 @@ def test_only_what_is_named_goes_and_a_directory_once_it_is_empty(tmp_path):
 def test_what_took_hours_stays_until_it_is_asked_for(tmp_path):
     make(tmp_path, "state/records/1.json", "state/journal/main.jsonl", "models/a/.b70-weights.json", "models/mine/x")
 
-    def places(why: str) -> list[Place]:
+    def places(why: str) -> list[OwnedDirectory]:
         return [
-            Place(f"{tmp_path}/state", ["records"], stays=why),
-            Place(f"{tmp_path}/state", ["journal"]),
-            Place(f"{tmp_path}/models", ["*"], has=[".b70-weights.json"], stays=why),
+            OwnedDirectory(f"{tmp_path}/state", ["records"], stays=why),
+            OwnedDirectory(f"{tmp_path}/state", ["journal"]),
+            OwnedDirectory(f"{tmp_path}/models", ["*"], has=[".b70-weights.json"], stays=why),
         ]
 
     kept = {"state/records": "evidence", "models/a": "evidence"}
@@ -73,7 +73,7 @@ def test_a_link_goes_only_if_it_leads_to_ours_and_what_it_leads_to_stays(tmp_pat
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/b70ctl").symlink_to(tmp_path / "opt/b70ctl")
     (tmp_path / "bin/b70ctl-mine").symlink_to(tmp_path / "other/b70ctl")
-    place = Place(f"{tmp_path}/bin", ["b70ctl*"], links_into=f"{tmp_path}/opt", shared=True)
+    place = OwnedDirectory(f"{tmp_path}/bin", ["b70ctl*"], links_into=f"{tmp_path}/opt", shared=True)
     found = _removal.find([place], [])
     assert told(found, tmp_path) == (["bin/b70ctl"], {}, [])
     _removal.remove(found.gone)
@@ -83,7 +83,7 @@ def test_a_link_goes_only_if_it_leads_to_ours_and_what_it_leads_to_stays(tmp_pat
 def test_a_directory_that_an_operator_has_linked_elsewhere_is_emptied_and_its_link_stays(tmp_path):
     make(tmp_path, "disk/stack/a")
     (tmp_path / "stacks").symlink_to(tmp_path / "disk")
-    found = _removal.find([Place(f"{tmp_path}/stacks", ["stack"])], [])
+    found = _removal.find([OwnedDirectory(f"{tmp_path}/stacks", ["stack"])], [])
     assert told(found, tmp_path) == (["stacks/stack"], {}, [])
 
 
@@ -96,16 +96,16 @@ def test_other_file_systems_are_not_entered(tmp_path):
         Mount(tmp_path / "data/models", "nfs4"),
     ]
     places = [
-        Place(f"{tmp_path}/cache", ["uv"], unmounted=True),
-        Place(f"{tmp_path}/data", ["src"]),
-        Place(f"{tmp_path}/data/models", ["b"]),
+        OwnedDirectory(f"{tmp_path}/cache", ["uv"], unmounted=True),
+        OwnedDirectory(f"{tmp_path}/data", ["src"]),
+        OwnedDirectory(f"{tmp_path}/data/models", ["b"]),
     ]
     gone, stays, _others = told(_removal.find(places, mounted), tmp_path)
     assert gone == []
     assert set(stays) == {"cache/uv", "data/src", "data/models/b"}
     assert "network" in stays["data/models/b"]
     # A disk of its own for the data is the usual case: it is emptied, and stays mounted.
-    usual = _removal.find([Place(f"{tmp_path}/cache", ["uv"])], mounted)
+    usual = _removal.find([OwnedDirectory(f"{tmp_path}/cache", ["uv"])], mounted)
     assert told(usual, tmp_path) == (["cache/uv"], {}, [])
 
 
@@ -119,7 +119,10 @@ def test_each_slot_of_the_host_has_its_places_and_a_copy_by_hand_is_none(tmp_pat
     make(tmp_path, "etc/slot-beta/profiles/a", "etc/slot-backup/profiles/a", "run/main/x", "run/beta/x", "run/mine")
     slots = _removal.slots(tmp_path / "units")
     assert slots == ["beta", "main"]
-    listed = [Place(f"{tmp_path}/etc/slot-{{slot}}", ["profiles"]), Place(f"{tmp_path}/run", ["{slot}", "cards"])]
+    listed = [
+        OwnedDirectory(f"{tmp_path}/etc/slot-{{slot}}", ["profiles"]),
+        OwnedDirectory(f"{tmp_path}/run", ["{slot}", "cards"]),
+    ]
     found = _removal.find([place for one in listed for place in one.of(slots)], [])
     assert told(found, tmp_path) == (
         ["etc/slot-beta/profiles", "etc/slot-beta", "run/beta", "run/main"],

@@ -19,7 +19,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _slot_files, _slot_place
 from ansible_collections.arcpro.b70.plugins.module_utils._slot_files import apply, diff, lacking, make_plan, validate
-from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import Directory, Place, SlotFilesError, Wanted
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import Directory, SlotFilesError, SlotPaths, Wanted
 
 OWNER = (os.getuid(), os.getgid())
 UNIT = """[Unit]
@@ -65,16 +65,16 @@ def systemd() -> Systemd:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> SlotPaths:
     program = (tmp_path / "lib/b70slot", tmp_path / "bin/b70ctl")
-    found = Place("main", tmp_path / "etc", tmp_path / "units", tmp_path / "run", tmp_path / "state", *program)
+    found = SlotPaths("main", tmp_path / "etc", tmp_path / "units", tmp_path / "run", tmp_path / "state", *program)
     (tmp_path / "etc/pending").mkdir(parents=True)
     found.profiles_dir.mkdir(parents=True)
     found.unit_dir.mkdir()
     return found
 
 
-def files(place: Place, *names: str, text: str = "") -> list[Wanted]:
+def files(place: SlotPaths, *names: str, text: str = "") -> list[Wanted]:
     found = []
     for name in names:
         unit = place.unit(name).name
@@ -86,19 +86,19 @@ def files(place: Place, *names: str, text: str = "") -> list[Wanted]:
     return found
 
 
-def slot_file(place: Place, **changes: object) -> Wanted:
+def slot_file(place: SlotPaths, **changes: object) -> Wanted:
     data = {"schema": 1, "slot": place.slot, "legacy_units": [], "refused_statuses": []}
     return Wanted(place.slot_file, json.dumps(data | changes))
 
 
-def converge(place: Place, systemd: Systemd, wanted: list[Wanted]) -> _slot_files.Plan:
+def converge(place: SlotPaths, systemd: Systemd, wanted: list[Wanted]) -> _slot_files.SlotFilesPlan:
     plan = make_plan(wanted, place, OWNER, systemd)
     validate(plan, systemd)
     apply(plan, OWNER)
     return plan
 
 
-def present(place: Place) -> set[str]:
+def present(place: SlotPaths) -> set[str]:
     folders = (place.profiles_dir, place.unit_dir)
     return {path.name for folder in folders for path in folder.rglob("*") if path.is_file()}
 
@@ -141,7 +141,7 @@ def test_files_are_written_and_a_second_run_changes_nothing(place, systemd):
 
 
 def test_planning_touches_nothing_even_on_a_pristine_host(tmp_path, systemd):
-    place = Place("main", tmp_path / "none/etc", tmp_path / "none/units", tmp_path / "none/run")
+    place = SlotPaths("main", tmp_path / "none/etc", tmp_path / "none/units", tmp_path / "none/run")
     directories = [Directory(tmp_path / "none/etc", "nobody-here", "nobody-here")]
     plan = make_plan(files(place, "a"), place, OWNER, systemd, directories)
     validate(plan, systemd)
@@ -235,7 +235,7 @@ def test_files_of_others_stay(place, systemd):
     assert all(path.read_text() == text for path, text in others.items())
 
 
-def in_use(how: str, place: Place, systemd: Systemd) -> None:
+def in_use(how: str, place: SlotPaths, systemd: Systemd) -> None:
     unit = place.unit("b").name
     if how == "it is running":
         systemd.active[unit] = "active"
@@ -284,7 +284,7 @@ def test_an_engine_that_is_not_installed_is_excluded_by_those_that_are(place, sy
     assert exclusive(place) == {"a": ["b"], "c": ["b", "a"]}
 
 
-def exclusive(place: Place) -> dict[str, list[str]]:
+def exclusive(place: SlotPaths) -> dict[str, list[str]]:
     """The profiles that each profile names."""
     found = {}
     for drop_in in place.unit_dir.glob("*.service.d/10-b70-exclusive.conf"):
@@ -451,14 +451,14 @@ def test_the_real_checker_refuses_a_broken_unit(place):
         return answer.returncode, answer.stdout, answer.stderr
 
     missing = Wanted(place.unit("a"), f"{_slot_place.MARKER}\n{UNIT}".replace("/bin/true", "/nowhere/vllm"))
-    plan = _slot_files.Plan(writes=[missing], units=[missing])
+    plan = _slot_files.SlotFilesPlan(writes=[missing], units=[missing])
     validate(plan, run)
     broken = Wanted(place.unit("a"), f"{_slot_place.MARKER}\n{UNIT}Typ=exec\n")
     with pytest.raises(SlotFilesError, match="Typ"):
-        validate(_slot_files.Plan(writes=[broken], units=[broken]), run)
+        validate(_slot_files.SlotFilesPlan(writes=[broken], units=[broken]), run)
 
 
-def program(place: Place, *names: str) -> list[Wanted]:
+def program(place: SlotPaths, *names: str) -> list[Wanted]:
     modules = [Wanted(place.program_dir / name, "") for name in names]
     return [
         *modules,

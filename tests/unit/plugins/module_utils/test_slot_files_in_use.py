@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils import _slot_files
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import rendering
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.journal import encode
-from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import Place, SlotFilesError, Wanted
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import SlotFilesError, SlotPaths, Wanted
 from unit.plugins.module_utils.test_slot_files import UNIT, Systemd, converge, exclusive, files, in_use, slot_file
 
 
@@ -26,19 +26,19 @@ def systemd() -> Systemd:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> SlotPaths:
     etc, units, run, state = (tmp_path / name for name in ("etc", "units", "run", "state"))
-    found = Place("main", etc, units, run, state, tmp_path / "lib/b70slot", tmp_path / "bin/b70ctl")
+    found = SlotPaths("main", etc, units, run, state, tmp_path / "lib/b70slot", tmp_path / "bin/b70ctl")
     for path in (found.profiles_dir, found.unit_dir, found.pending("a").parent, found.command.parent):
         path.mkdir(parents=True)
     return found
 
 
-def live(place: Place, name: str) -> list[str]:
+def live(place: SlotPaths, name: str) -> list[str]:
     return [path.read_text() for path in place.texts_of(name)]
 
 
-def waits(place: Place, name: str) -> list[str] | None:
+def waits(place: SlotPaths, name: str) -> list[str] | None:
     path = place.pending(name)
     if not path.exists():
         return None
@@ -47,12 +47,12 @@ def waits(place: Place, name: str) -> list[str] | None:
 
 
 def texts(wanted: list[Wanted]) -> list[str]:
-    """Of one profile, as `Place.texts_of` orders them."""
+    """Of one profile, as `SlotPaths.texts_of` orders them."""
     by_end = {item.path.suffix: item.content for item in wanted}
     return [by_end[end] for end in (".service", ".env", ".json")]
 
 
-def verified(place: Place, name: str, *more: str) -> None:
+def verified(place: SlotPaths, name: str, *more: str) -> None:
     """The journal tells that the profile was verified last, and then these lines."""
     path = Path(place.layout.journal_file)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def test_a_unit_that_waits_is_validated(place, systemd):
     assert waits(place, "a") is None
 
 
-def commit(place: Place, wanted: list[Wanted]) -> None:
+def commit(place: SlotPaths, wanted: list[Wanted]) -> None:
     path = Path(place.layout.committed_file)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(rendering.rendering_of("a", texts(wanted)).to_json())

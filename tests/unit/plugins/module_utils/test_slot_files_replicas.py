@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import HostFiles
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.rendering import in_place, parse_rendering
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import EXCLUSIVE
-from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import Place, Wanted, written_profiles
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import SlotPaths, Wanted, written_profiles
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
 from unit.plugins.module_utils.test_slot_files import Systemd, converge
 from unit.plugins.plugin_utils._render.test_rendering import SETTINGS
@@ -22,22 +22,22 @@ from unit.plugins.plugin_utils._render.test_replicas import profile
 
 
 @pytest.fixture
-def systemd(place: Place) -> Systemd:
+def systemd(place: SlotPaths) -> Systemd:
     made = Systemd()
     made.active[place.controller.name] = "active"
     return made
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> SlotPaths:
     names = ("etc", "units", "run", "state", "lib/b70slot", "bin/b70ctl")
-    found = Place("main", *(tmp_path / name for name in names))
+    found = SlotPaths("main", *(tmp_path / name for name in names))
     for path in (found.profiles_dir, found.unit_dir, found.pending("a").parent, tmp_path / "tmpfiles.d"):
         path.mkdir(parents=True)
     return found
 
 
-def wanted(place: Place, cards: int | None = None, **replicas: int) -> list[Wanted]:
+def wanted(place: SlotPaths, cards: int | None = None, **replicas: int) -> list[Wanted]:
     """What the role renders of profiles with so many engines, on a host with so many cards."""
     profiles = {name: {**profile(replicas=count), "name": name} for name, count in replicas.items()}
     where = {"config_dir": place.config_dir, "unit_dir": place.unit_dir, "run_dir": place.run_dir}
@@ -58,7 +58,7 @@ def wanted(place: Place, cards: int | None = None, **replicas: int) -> list[Want
     ]
 
 
-def units(place: Place) -> list[str]:
+def units(place: SlotPaths) -> list[str]:
     return sorted(path.name for path in place.unit_dir.glob("b70-slot-*.service"))
 
 
@@ -66,7 +66,7 @@ def named(name: str, *numbers: int) -> list[str]:
     return [f"b70-slot-main-{name}@{number}.service" for number in numbers]
 
 
-def conflicts(place: Place, unit: str) -> list[str]:
+def conflicts(place: SlotPaths, unit: str) -> list[str]:
     path = place.drop_in(place.unit_dir / unit)
     lines = path.read_text().splitlines() if path.exists() else []
     return [line.partition("=")[2] for line in lines if line.startswith("Conflicts=")]

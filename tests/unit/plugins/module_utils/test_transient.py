@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _transient
-from ansible_collections.arcpro.b70.plugins.module_utils._transient import State, Systemd, Task
+from ansible_collections.arcpro.b70.plugins.module_utils._transient import Systemd, Task, TransientState
 
 TASK = Task("b70-x.service", "Some work", ("/bin/x", "y"), 60)
 
@@ -106,13 +106,23 @@ def test_variables_of_a_unit_that_does_not_start_are_gone_too(systemd: Asked) ->
 @pytest.mark.parametrize(
     ("text", "state", "running", "failed"),
     [
-        ("ActiveState=active\nResult=success\nExecMainStatus=0\n", State("active", "success", "0"), True, False),
-        ("ActiveState=failed\nResult=oom-kill\nExecMainStatus=9\n", State("failed", "oom-kill", "9"), False, True),
-        ("", State("inactive", "", ""), False, False),
+        (
+            "ActiveState=active\nResult=success\nExecMainStatus=0\n",
+            TransientState("active", "success", "0"),
+            True,
+            False,
+        ),
+        (
+            "ActiveState=failed\nResult=oom-kill\nExecMainStatus=9\n",
+            TransientState("failed", "oom-kill", "9"),
+            False,
+            True,
+        ),
+        ("", TransientState("inactive", "", ""), False, False),
     ],
 )
 def test_the_state_is_read_from_systemds_words(
-    systemd: Asked, text: str, state: State, running: bool, failed: bool
+    systemd: Asked, text: str, state: TransientState, running: bool, failed: bool
 ) -> None:
     object.__setattr__(systemd, "answer", text)
     found = systemd.state("b70-x.service")

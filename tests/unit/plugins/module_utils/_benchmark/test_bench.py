@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import bench, report
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.bench import BenchmarkError, Effects, Wanted
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.bench import BenchmarkError, BenchmarkOrder, Effects
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import Band
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators import GeneratorError, Load
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.metrics import RequestRecord, summary
@@ -24,7 +24,7 @@ from unit.plugins.module_utils._evidence.records import HOST
 
 from .benchmarks import requests
 
-WANTED = Wanted(
+WANTED = BenchmarkOrder(
     shapes=(SHAPES["short-128"], SHAPES["28k-128"]),
     streams=(),
     targets=("frontdoor", "engine"),
@@ -129,7 +129,7 @@ class Host:
             say=self.said.append,
         )
 
-    def run(self, wanted: Wanted = WANTED) -> dict[str, Any]:
+    def run(self, wanted: BenchmarkOrder = WANTED) -> dict[str, Any]:
         record = bench.run(wanted, self.effects())
         assert list(faults_of(record)) == []
         return record

@@ -76,7 +76,7 @@ def test_the_ladder_of_the_production_gate_goes_by_the_same_rule(name: str, chea
     if name == "a level without a request":
         steps[1] = {"streams": 2, **summary([])}
     observed = {"steps": steps, "rounds": 3, "others": {"active": 0, "requests": 0}}
-    passed, why = items._ladder(profile(), items.Plan(), observed)
+    passed, why = items._ladder(profile(), items.PromotionPlan(), observed)
     assert (passed, words in why) == (False, True), why
 
 

@@ -103,8 +103,8 @@ def test_a_repository_of_plain_files_is_enough(origin: Path, patch: Patch, tmp_p
     assert blob.read([patch], tmp_path / "work", LIMIT_S, mirrors) == [(patch, CHANGE)]
 
 
-def mirrored(patch: Patch, tmp_path: Path) -> tuple[Path, mirror.Wanted]:
-    wanted = mirror.Wanted("o/lab", patch.repository, patch.commit, files=(patch.path, packed(patch).path))
+def mirrored(patch: Patch, tmp_path: Path) -> tuple[Path, mirror.MirroredRepository]:
+    wanted = mirror.MirroredRepository("o/lab", patch.repository, patch.commit, files=(patch.path, packed(patch).path))
     return tmp_path / "mirror", wanted
 
 

@@ -47,7 +47,10 @@ def test_programs_and_options_count_into_the_key(recipe: Callable[..., Recipe]) 
     [
         ({"cmake": {"programs": []}}, "cmake names no program"),
         ({"cmake": {"programs": ["a b"]}}, "'a b' is no name of a target"),
-        ({"cmake": {"programs": ["a"], "options": {"A)\nexecute_process(": "x"}}}, "is no name of a target or cache entry"),
+        (
+            {"cmake": {"programs": ["a"], "options": {"A)\nexecute_process(": "x"}}},
+            "is no name of a target or cache entry",
+        ),
         ({"cmake": {"programs": ["a"]}, "script": "setup.py"}, "cannot be combined with script or subdirectory"),
     ],
 )

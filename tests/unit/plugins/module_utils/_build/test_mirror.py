@@ -37,7 +37,7 @@ def repository(folder: Path, text: str) -> Path:
 
 
 @pytest.fixture
-def wanted(tmp_path: Path) -> mirror.Wanted:
+def wanted(tmp_path: Path) -> mirror.MirroredRepository:
     """A repository with a submodule that has one itself, each named by its address on the forge."""
     forge = "https://github.com"
     deep = repository(tmp_path / "origin/o/deep", "deep\n")
@@ -53,7 +53,7 @@ def wanted(tmp_path: Path) -> mirror.Wanted:
     git(outer, "commit", "--quiet", "--allow-empty", "-m", "later")
     for name in ("deep", "inner"):
         (tmp_path / f"origin/o/{name}.git").symlink_to(name)
-    return mirror.Wanted("o/outer", f"{forge}/o/outer", pinned, submodules=True)
+    return mirror.MirroredRepository("o/outer", f"{forge}/o/outer", pinned, submodules=True)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def served(tmp_path: Path) -> Iterator[str]:
 
 
 def test_submodules_come_along_and_files_are_enough_to_check_it_out(
-    tmp_path: Path, wanted: mirror.Wanted, served: str
+    tmp_path: Path, wanted: mirror.MirroredRepository, served: str
 ) -> None:
     origin = {"https://github.com/": (tmp_path / "origin").as_uri() + "/"}
     folder = tmp_path / "mirror"
@@ -79,14 +79,16 @@ def test_submodules_come_along_and_files_are_enough_to_check_it_out(
     assert (tree / "inner/third/deep/file").read_text() == "deep\n"
 
 
-def test_check_mode_says_what_it_would_bring_and_brings_nothing(tmp_path: Path, wanted: mirror.Wanted) -> None:
+def test_check_mode_says_what_it_would_bring_and_brings_nothing(
+    tmp_path: Path, wanted: mirror.MirroredRepository
+) -> None:
     assert mirror.bring(tmp_path / "mirror", wanted, LIMIT_S, {}, write=False) == [f"o/outer {wanted.commit[:12]}"]
     assert not (tmp_path / "mirror").exists()
 
 
-def test_a_commit_that_is_nowhere_is_named(tmp_path: Path, wanted: mirror.Wanted) -> None:
+def test_a_commit_that_is_nowhere_is_named(tmp_path: Path, wanted: mirror.MirroredRepository) -> None:
     origin = {"https://github.com/": (tmp_path / "origin").as_uri() + "/"}
-    lost = mirror.Wanted(wanted.name, wanted.url, "d" * 40)
+    lost = mirror.MirroredRepository(wanted.name, wanted.url, "d" * 40)
     with pytest.raises(BuildError, match=f"o/outer has no commit {'d' * 40}"):
         mirror.bring(tmp_path / "mirror", lost, LIMIT_S, origin, write=True)
 

@@ -15,7 +15,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.arcpro.b70.plugins.module_utils._build.recipe import (
     BuildError,
     Patch,
-    Probe,
+    PatchProbe,
     Recipe,
     Tree,
     command,
@@ -82,10 +82,8 @@ def test_two_recipes_never_share_a_unit(recipe: Callable[..., Recipe]) -> None:
 def test_the_parameters_become_the_recipe() -> None:
     patch = GIVEN | {"encoding": "gzip+base64", "sha256": "b" * 64, "subdirectory": "sub"}
     made = parse(given(patches=[patch], probes=[{"file": "a.cpp", "contains": "x"}], environment={"B": 1, "A": "2"}))
-    assert made.patches == (
-        Patch("p", "https://example.org/lab", "4" * 40, "p.patch", "gzip+base64", "b" * 64, "sub"),
-    )
-    assert made.probes == (Probe("a.cpp", "x"),)
+    assert made.patches == (Patch("p", "https://example.org/lab", "4" * 40, "p.patch", "gzip+base64", "b" * 64, "sub"),)
+    assert made.probes == (PatchProbe("a.cpp", "x"),)
     assert made.environment == (("A", "2"), ("B", "1"))
 
 

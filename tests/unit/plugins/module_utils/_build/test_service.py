@@ -20,11 +20,11 @@ Make = Callable[..., Recipe]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> service.Place:
-    return service.Place(tmp_path / "work", tmp_path / "wheels", tmp_path / "ccache", "/uv", "root", "root")
+def place(tmp_path: Path) -> service.BuildPaths:
+    return service.BuildPaths(tmp_path / "work", tmp_path / "wheels", tmp_path / "ccache", "/uv", "root", "root")
 
 
-def made(recipe: Recipe, place: service.Place) -> Path:
+def made(recipe: Recipe, place: service.BuildPaths) -> Path:
     out = place.work(recipe).out
     out.mkdir(parents=True, exist_ok=True)
     wheel = out / "kernels-1-py3-none-any.whl"
@@ -33,13 +33,13 @@ def made(recipe: Recipe, place: service.Place) -> Path:
     return wheel
 
 
-def kept(recipe: Recipe, place: service.Place) -> Path:
+def kept(recipe: Recipe, place: service.BuildPaths) -> Path:
     return Path(service.keep(recipe, place, [made(recipe, place)])["path"])
 
 
 @pytest.fixture
 def build(
-    recipe: Make, place: service.Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    recipe: Make, place: service.BuildPaths, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[..., service.SourceBuild]:
     """A build whose checkout costs nothing, and which is begun anew with a token of its own."""
 
@@ -85,7 +85,7 @@ def test_a_build_that_made_no_whole_wheel_says_why_and_is_begun_again(
     assert build("3").answer(check_mode=False)["state"] == "running"
 
 
-def test_a_finished_wheel_is_known_by_its_record(recipe: Make, place: service.Place) -> None:
+def test_a_finished_wheel_is_known_by_its_record(recipe: Make, place: service.BuildPaths) -> None:
     wheel = kept(recipe(), place)
     found = service.finished(recipe(), place)
     assert found is not None
@@ -94,7 +94,7 @@ def test_a_finished_wheel_is_known_by_its_record(recipe: Make, place: service.Pl
     assert service.finished(recipe(script="other.py"), place) is None
 
 
-def test_a_damaged_wheel_is_named_and_not_taken(recipe: Make, place: service.Place) -> None:
+def test_a_damaged_wheel_is_named_and_not_taken(recipe: Make, place: service.BuildPaths) -> None:
     wheel = kept(recipe(), place)
     wheel.write_bytes(wheel.read_bytes()[:-1] + b"?")
     assert service.finished(recipe(), place) is None
@@ -104,11 +104,11 @@ def test_a_damaged_wheel_is_named_and_not_taken(recipe: Make, place: service.Pla
 
 
 def test_the_programs_of_the_stack_come_before_those_of_the_compiler(
-    recipe: Make, place: service.Place, tmp_path: Path
+    recipe: Make, place: service.BuildPaths, tmp_path: Path
 ) -> None:
     file = tmp_path / "oneapi.env"
     file.write_text('PATH="/opt/intel/bin:/usr/bin"\nCMPLR_ROOT="/opt/intel"\n')
-    variables = service._variables(service.Place(**{**vars(place), "environment_file": str(file)}))
+    variables = service._variables(service.BuildPaths(**{**vars(place), "environment_file": str(file)}))
     wanted = recipe(environment=(("CMPLR_ROOT", "/mine"),))
     task = service.task(wanted, place, memory.Budget(3, swapping=True, adding=True), variables, 60)
     path = task.environment["PATH"].split(":")
@@ -117,7 +117,7 @@ def test_the_programs_of_the_stack_come_before_those_of_the_compiler(
     assert (task.environment["CMPLR_ROOT"], task.environment["MAX_JOBS"]) == ("/mine", "3")
 
 
-def test_the_build_can_write_only_where_it_works_and_has_no_network(recipe: Make, place: service.Place) -> None:
+def test_the_build_can_write_only_where_it_works_and_has_no_network(recipe: Make, place: service.BuildPaths) -> None:
     task = service.task(recipe(), place, memory.Budget(4, swapping=False), {}, 60)
     argv = task.run_argv()
     assert argv[0] == "systemd-run"
@@ -132,17 +132,17 @@ def test_the_build_can_write_only_where_it_works_and_has_no_network(recipe: Make
     assert task.environment["MAX_JOBS"] == "4"
 
 
-def test_a_build_with_swap_runs_as_long_as_its_swap_is_there(recipe: Make, place: service.Place) -> None:
+def test_a_build_with_swap_runs_as_long_as_its_swap_is_there(recipe: Make, place: service.BuildPaths) -> None:
     argv = service.task(recipe(), place, memory.Budget(4, swapping=True, adding=True), {}, 60).run_argv()
     assert {"--property=Requires=b70-build-swap.service", "--property=After=b70-build-swap.service"} < set(argv)
 
 
-def test_a_missing_compiler_environment_says_who_makes_it(place: service.Place) -> None:
+def test_a_missing_compiler_environment_says_who_makes_it(place: service.BuildPaths) -> None:
     with pytest.raises(BuildError, match=r"run the role arcpro\.b70\.oneapi first"):
-        service._variables(service.Place(**{**vars(place), "environment_file": "/nowhere/oneapi.env"}))
+        service._variables(service.BuildPaths(**{**vars(place), "environment_file": "/nowhere/oneapi.env"}))
 
 
-def test_what_cannot_be_built_here_is_a_problem_and_not_a_failure(recipe: Make, place: service.Place) -> None:
+def test_what_cannot_be_built_here_is_a_problem_and_not_a_failure(recipe: Make, place: service.BuildPaths) -> None:
     assert service.estimate(recipe(peak_gib=0.01, job_gib=0.01, disk_gib=0.01), place)["problems"] == []
     (problem,) = service.estimate(recipe(peak_gib=100000.0), place)["problems"]
     assert "one compiler process needs 100000 GiB" in problem

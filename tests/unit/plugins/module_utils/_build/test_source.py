@@ -13,7 +13,13 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._build.recipe import BuildError, Patch, Probe, Recipe, Tree
+from ansible_collections.arcpro.b70.plugins.module_utils._build.recipe import (
+    BuildError,
+    Patch,
+    PatchProbe,
+    Recipe,
+    Tree,
+)
 from ansible_collections.arcpro.b70.plugins.module_utils._build.source import patches_in, prepare
 
 LIMIT_S = 60.0
@@ -76,7 +82,9 @@ def test_patches_are_applied_and_proven_and_objects_stay(
     origin: Path, place: tuple[Path, Path], tmp_path: Path
 ) -> None:
     wanted = commit(origin, "k.cpp", "int pointer;\n")
-    recipe = made(origin, wanted, patches=(patch_of(tmp_path, CHANGE),), probes=(Probe("k.cpp", "uint64_t pointer"),))
+    recipe = made(
+        origin, wanted, patches=(patch_of(tmp_path, CHANGE),), probes=(PatchProbe("k.cpp", "uint64_t pointer"),)
+    )
     assert prepare(recipe, *place, LIMIT_S, {})
     assert patches_in(place[1]) == {"one": hashlib.sha256(CHANGE.encode()).hexdigest()}
     (place[0] / "k.o").write_text("object")
@@ -115,10 +123,10 @@ def test_a_patch_that_does_not_apply_is_named(origin: Path, place: tuple[Path, P
 
 @pytest.mark.parametrize(
     ("probe", "words"),
-    [(Probe("k.cpp", "uint64"), "does not hold 'uint64'"), (Probe("no.cpp", "x"), "have no no.cpp")],
+    [(PatchProbe("k.cpp", "uint64"), "does not hold 'uint64'"), (PatchProbe("no.cpp", "x"), "have no no.cpp")],
 )
 def test_sources_that_are_not_what_they_should_be_are_refused(
-    origin: Path, place: tuple[Path, Path], probe: Probe, words: str
+    origin: Path, place: tuple[Path, Path], probe: PatchProbe, words: str
 ) -> None:
     wanted = commit(origin, "k.cpp", "int pointer;\n")
     with pytest.raises(BuildError, match=words):

@@ -14,7 +14,7 @@ from typing import Any, Self
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search import probes
-from ansible_collections.arcpro.b70.plugins.module_utils._context_search.driver import Plan, Search, restore
+from ansible_collections.arcpro.b70.plugins.module_utils._context_search.driver import Search, SearchPlan, restore
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search.lengths import Found
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.rendering import Rendering, in_place
@@ -33,7 +33,7 @@ from unit.plugins.module_utils._slot.fake_host import (
     request,
 )
 
-PLAN = Plan("b", 64, 128, 1024, 0, 1800.0)
+PLAN = SearchPlan("b", 64, 128, 1024, 0, 1800.0)
 NEW = {
     "engine__argv": [*profile_data("b")["engine"]["argv"], "--max-model-len=8192"],
     "engine__max_model_len": 8192,
@@ -123,7 +123,7 @@ def served(tokens: Callable[[int], int | None] = published, profile: str = "a") 
     return host
 
 
-def search(host: Host, plan: Plan = PLAN) -> Search:
+def search(host: Host, plan: SearchPlan = PLAN) -> Search:
     return Search(host.effects(), LAYOUT, request(plan.profile, why="search"), plan, lambda search, now: None)
 
 

@@ -11,7 +11,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._build.service import Place
+from ansible_collections.arcpro.b70.plugins.module_utils._build.service import BuildPaths
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor import bundle, examine
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.checks import machine
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.host import HostEffects
@@ -44,7 +44,7 @@ def test_every_command_has_a_limit_and_no_shell():
 
 def test_the_checkouts_of_stacks_are_found_where_builds_make_them(tmp_path: Path):
     """With the recipes of the shipped stack, in the folders that the build itself names."""
-    place = Place(tmp_path / "src", tmp_path, tmp_path, "uv", "b70", "b70")
+    place = BuildPaths(tmp_path / "src", tmp_path, tmp_path, "uv", "b70", "b70")
     made = [place.tree(recipe) for recipe in machine.recipes(SHIPPED["lab-minimax"])]
     for tree in (*made, place.work_dir / "my-vllm"):
         (tree / ".git").mkdir(parents=True)

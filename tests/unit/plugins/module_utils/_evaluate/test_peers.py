@@ -11,10 +11,14 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _host
 from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import host, peers, plan
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.peer_access import Place, Proof, parse_proof
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.peer_access import (
+    PeerAccessScope,
+    Proof,
+    parse_proof,
+)
 from ansible_collections.arcpro.b70.plugins.modules import b70_evaluate
 
-HERE = Place({"0000:03:00.0": "70.65.0", "0000:43:00.0": "70.65.0"}, "7.1.0", "26.35.39758.10-0")
+HERE = PeerAccessScope({"0000:03:00.0": "70.65.0", "0000:43:00.0": "70.65.0"}, "7.1.0", "26.35.39758.10-0")
 NOW = "2026-11-27 22:00 UTC"
 TWO = plan.Host(2, {}, "/stack/python", "xpu", "/s.py")
 GOOD = '{"measures": {"peer_access.allreduce.16KiB": 1.5, "peer_access.alltoall.131072KiB": 20.0}}\n'
@@ -88,7 +92,9 @@ def test_the_place_is_read_from_the_host(tmp_path):
     (tmp_path / "proc/sys/kernel").mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/osrelease").write_text("7.1.0\n")
     status = tmp_path / "status"
-    assert peers.place(tmp_path / "proc", tmp_path / "sys", status) == Place({"0000:03:00.0": "70.65.0"}, "7.1.0", "")
+    assert peers.place(tmp_path / "proc", tmp_path / "sys", status) == PeerAccessScope(
+        {"0000:03:00.0": "70.65.0"}, "7.1.0", ""
+    )
     status.write_text("Package: libze-intel-gpu1\nStatus: install ok installed\nVersion: 26.35.39758.10-0\n")
     assert peers.place(tmp_path / "proc", tmp_path / "sys", status).runtime == "26.35.39758.10-0"
 

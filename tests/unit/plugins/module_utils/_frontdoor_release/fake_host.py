@@ -23,10 +23,10 @@ from ansible_collections.arcpro.b70.plugins.module_utils._frontdoor_release.type
     Link,
     MakeDirectory,
     Move,
-    Place,
-    Plan,
     Release,
     ReleaseFault,
+    ReleasePaths,
+    ReleasePlan,
     Reload,
     Remove,
     Step,
@@ -183,13 +183,13 @@ class FakeHost:
         else:
             self.active.add(unit)
 
-    def _keep(self, place: Place, identity: Identity) -> None:
+    def _keep(self, place: ReleasePaths, identity: Identity) -> None:
         self._remove(place.kept_dir)
         self.folders.add(place.kept_dir)
         self.files |= {place.kept(path): self.files[path] for path in place.kept_files if path in self.files}
         self.files[place.record_file] = identity.text
 
-    def kept(self, place: Place) -> Kept:
+    def kept(self, place: ReleasePaths) -> Kept:
         record = self.files.get(place.record_file)
         texts = {path: self.files.get(place.kept(path)) for path in place.kept_files}
         return Kept(
@@ -205,7 +205,7 @@ class FakeHost:
         return ["RuntimeError: poisoned", f"key {DIGEST}"]
 
 
-def converge(host: FakeHost, wanted: Release) -> Plan:
+def converge(host: FakeHost, wanted: Release) -> ReleasePlan:
     """Bring a host to a release; the plan that did."""
     host.install(wanted)
     planned = plan.presence(wanted, host.found())

@@ -24,8 +24,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._frontdoor_release.type
     Keep,
     Link,
     Move,
-    Place,
     ReleaseFault,
+    ReleasePaths,
     Reload,
     Remove,
     UnitState,
@@ -189,7 +189,7 @@ def test_what_is_kept_is_found_again(tmp_path: Path, effects: host.HostEffects) 
     config, units = tmp_path / "etc", tmp_path / "system"
     config.mkdir()
     units.mkdir()
-    place = Place(str(tmp_path / "venv"), str(tmp_path), str(config), str(units), "door")
+    place = ReleasePaths(str(tmp_path / "venv"), str(tmp_path), str(config), str(units), "door")
     assert effects.kept(place).identity is None
     Path(place.config_file).write_text("a = 1\n")
     Path(place.unit_files[0]).write_text("[Unit]\n")
@@ -217,7 +217,9 @@ def test_a_command_says_why_it_failed(effects: host.HostEffects) -> None:
 
 def test_a_host_without_anything_is_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(host, "_run", lambda argv: "")
-    place = Place(str(tmp_path / "door/venv"), str(tmp_path / "door"), str(tmp_path / "etc"), str(tmp_path), "no-door")
+    place = ReleasePaths(
+        str(tmp_path / "door/venv"), str(tmp_path / "door"), str(tmp_path / "etc"), str(tmp_path), "no-door"
+    )
     found = host.look(place, "")
     assert {facts["state"] for facts in found.files.values()} == {"absent"}
     assert (found.texts, found.children, found.group, found.own_folder) == ({}, {}, False, False)

@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.asking import Expected
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.client import Stream
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.gate import Gate, Restarted, Unmeasured
-from ansible_collections.arcpro.b70.plugins.module_utils._promotion.items import Plan
+from ansible_collections.arcpro.b70.plugins.module_utils._promotion.items import PromotionPlan
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import canary
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask.canary import Answer, CanaryResult
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import Profile, parse_profile
@@ -244,9 +244,9 @@ class Door:
         )
 
 
-def run(door: Door, plan: Plan | None = None) -> dict[str, Any]:
+def run(door: Door, plan: PromotionPlan | None = None) -> dict[str, Any]:
     """What the gate has seen on this host."""
-    gate = Gate(door, door.profile, plan or Plan())
+    gate = Gate(door, door.profile, plan or PromotionPlan())
     try:
         gate.run()
     except ToldToEndFault as fault:

@@ -13,7 +13,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion import items
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.asking import Expected, cache_hits, pictures
-from ansible_collections.arcpro.b70.plugins.module_utils._promotion.items import ITEMS, NAMES, Plan, conclude
+from ansible_collections.arcpro.b70.plugins.module_utils._promotion.items import ITEMS, NAMES, PromotionPlan, conclude
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import canary
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import Profile
@@ -44,7 +44,7 @@ def test_a_sound_profile_passes_with_its_figures() -> None:
     found = verdicts(seen)
     assert tuple(found) == NAMES
     assert {name for name, verdict in found.items() if verdict != "passed"} == {"same_answers"}
-    verdict, reasons = conclude(Plan(), seen["rows"], seen["ended"])
+    verdict, reasons = conclude(PromotionPlan(), seen["rows"], seen["ended"])
     assert (verdict, reasons) == ("passed", ["13 of 14 items passed, 1 do not apply"])
     assert (seen["before"], seen["after"]) == (seen["after"], seen["before"])
     assert seen["served"] == {"profile": "a", "verified": True, "open": True}
@@ -90,7 +90,7 @@ def test_a_fault_fails_its_item_and_says_why(item: str, words: str, fault: dict[
     verdict, reason = rows(seen)[item]
     assert verdict == "failed"
     assert words in reason
-    assert conclude(Plan(), seen["rows"], seen["ended"])[0] == "failed"
+    assert conclude(PromotionPlan(), seen["rows"], seen["ended"])[0] == "failed"
 
 
 @pytest.mark.parametrize(
@@ -107,14 +107,14 @@ def test_what_could_not_be_measured_shows_nothing_against_the_profile(
     item: str, words: str, fault: dict[str, Any]
 ) -> None:
     """It promotes nothing, and takes nothing away."""
-    seen = run(bent(**fault), Plan(quiet_s=2.0))
+    seen = run(bent(**fault), PromotionPlan(quiet_s=2.0))
     verdict, reason = rows(seen)[item]
     assert (verdict, words in reason) == ("failed", True)
-    verdict, reasons = conclude(Plan(), seen["rows"], seen["ended"])
+    verdict, reasons = conclude(PromotionPlan(), seen["rows"], seen["ended"])
     assert verdict == "unfinished"
     assert any(reason.startswith(f"{item}: could not be measured: ") for reason in reasons)
     seen["rows"][0]["verdict"] = "failed"
-    assert conclude(Plan(), seen["rows"], seen["ended"])[0] == "failed"
+    assert conclude(PromotionPlan(), seen["rows"], seen["ended"])[0] == "failed"
 
 
 @pytest.mark.parametrize("item", ["overload", "cancel", "ttft", "prefix_cache", "ladder"])
@@ -128,13 +128,13 @@ def test_what_could_not_be_measured_shows_nothing_against_the_profile(
 )
 def test_what_other_clients_disturb_is_judged_by_nobody(item: str, fault: dict[str, Any], words: str) -> None:
     door = bent(**fault)
-    verdict, reason = rows(run(door, Plan(items=(item,), quiet_s=2.0)))[item]
+    verdict, reason = rows(run(door, PromotionPlan(items=(item,), quiet_s=2.0)))[item]
     assert (verdict, words in reason) == ("failed", True)
 
 
 def test_nothing_passes_by_default() -> None:
     for item in ITEMS:
-        found = items.row(item, profile(), Plan(), {})
+        found = items.row(item, profile(), PromotionPlan(), {})
         assert (found["item"], found["verdict"]) == (item.name, "failed")
         assert found["reason"]
 
@@ -184,7 +184,7 @@ def test_the_claim_to_answer_as_another_profile_is_held_to_every_hash() -> None:
     door.others = others
     seen = run(door)
     assert rows(seen)["same_answers"] == ("passed", "2 cases answered as by b (its baseline of 2026-06-07T09:00:00Z)")
-    assert conclude(Plan(), seen["rows"], seen["ended"])[0] == "passed"
+    assert conclude(PromotionPlan(), seen["rows"], seen["ended"])[0] == "passed"
     door = Door(one)
     door.others = twin(sum=canary.digest("It is 7."))[1]
     assert rows(run(door))["same_answers"] == (
@@ -199,7 +199,7 @@ def test_what_an_engine_answers_differently_by_itself_is_held_to_no_hash() -> No
     door = Door(one)
     door.others, door.varying, door.after_restart = others, ("sum",), {"3 + 4": "It is 7."}
     seen = run(door)
-    assert conclude(Plan(), seen["rows"], seen["ended"])[0] == "passed"
+    assert conclude(PromotionPlan(), seen["rows"], seen["ended"])[0] == "passed"
     by = {row["item"]: row["observed"] for row in seen["rows"]}
     assert ([row["case"] for row in by["same_answers"]["cases"]], by["same_answers"]["not_compared"]) == (
         ["exact_ok"],
@@ -247,7 +247,7 @@ def test_what_makes_the_rest_meaningless_ends_the_gate(fault: dict[str, Any]) ->
     seen = run(bent(**fault))
     assert seen["ended"]["how"] == "vital"
     assert "restart" not in rows(seen)
-    verdict, reasons = conclude(Plan(), seen["rows"], seen["ended"])
+    verdict, reasons = conclude(PromotionPlan(), seen["rows"], seen["ended"])
     assert verdict == "failed"
     assert "not run: " in reasons[-1]
     # What is served was asked once more, and left.
@@ -255,7 +255,7 @@ def test_what_makes_the_rest_meaningless_ends_the_gate(fault: dict[str, Any]) ->
 
 
 def test_chosen_items_promote_nothing() -> None:
-    plan = Plan(items=("overload", "cancel"))
+    plan = PromotionPlan(items=("overload", "cancel"))
     seen = run(bent(), plan)
     assert verdicts(seen) == {"overload": "passed", "cancel": "passed"}
     verdict, reasons = conclude(plan, seen["rows"], seen["ended"])
@@ -269,13 +269,13 @@ def test_chosen_items_promote_nothing() -> None:
     verdict, reasons = conclude(plan, seen["rows"], seen["ended"])
     assert (verdict, reasons[0]) == ("unfinished", "a card was lost")
     with pytest.raises(ValueError, match="the gate has no item overlod; its items are models, text"):
-        items.chosen(Plan(items=("overlod",)))
+        items.chosen(PromotionPlan(items=("overlod",)))
 
 
 def test_the_restart_alone_asks_the_canary_first() -> None:
-    seen = run(bent(), Plan(items=("restart",)))
+    seen = run(bent(), PromotionPlan(items=("restart",)))
     assert verdicts(seen) == {"restart": "passed"}
-    seen = run(bent(answers={"say OK": "no", "3 + 4": "7"}), Plan(items=("restart",)))
+    seen = run(bent(answers={"say OK": "no", "3 + 4": "7"}), PromotionPlan(items=("restart",)))
     assert rows(seen)["restart"] == ("failed", "could not be measured: the canary does not pass")
 
 
@@ -290,7 +290,7 @@ def test_a_switch_ends_the_gate_at_every_look(after: int) -> None:
         assert door.looks <= after
         return
     assert seen["ended"]["how"] == "replaced"
-    assert conclude(Plan(), seen["rows"], seen["ended"]) == ("unfinished", [door.gone_how[1]])
+    assert conclude(PromotionPlan(), seen["rows"], seen["ended"]) == ("unfinished", [door.gone_how[1]])
     asked = door.requests
     assert door.looks == after + 1, "nothing is looked at or asked after that"
     assert door.requests == asked
@@ -299,7 +299,7 @@ def test_a_switch_ends_the_gate_at_every_look(after: int) -> None:
 @pytest.mark.parametrize("how", ["lost", "crashed"])
 def test_an_engine_that_ends_by_itself_has_failed(how: str) -> None:
     seen = run(bent(gone_after=9, gone_how=(how, "it ended by itself")))
-    verdict, reasons = conclude(Plan(), seen["rows"], seen["ended"])
+    verdict, reasons = conclude(PromotionPlan(), seen["rows"], seen["ended"])
     assert (verdict, reasons[0]) == ("failed", "it ended by itself")
 
 
@@ -307,17 +307,17 @@ def test_a_gate_that_is_told_to_end_keeps_what_it_saw() -> None:
     seen = run(bent(told_after=9))
     assert seen["ended"]["how"] == "told"
     assert rows(seen)["models"][0] == "passed"
-    assert conclude(Plan(), seen["rows"], seen["ended"])[0] == "unfinished"
+    assert conclude(PromotionPlan(), seen["rows"], seen["ended"])[0] == "unfinished"
 
 
 def test_a_restart_that_fails_is_no_switch_of_somebody_else() -> None:
     seen = run(bent(restarts=False))
-    verdict, reasons = conclude(Plan(), seen["rows"], seen["ended"])
+    verdict, reasons = conclude(PromotionPlan(), seen["rows"], seen["ended"])
     assert (verdict, reasons) == ("failed", ["restart: phase health: it is silent", "not run: accuracy"])
     assert seen["served"]["verified"] is False
 
 
 def test_an_engine_that_is_not_served_afterwards_fails_the_gate() -> None:
     seen = run(bent(serves_after=False))
-    verdict, reasons = conclude(Plan(), seen["rows"], seen["ended"])
+    verdict, reasons = conclude(PromotionPlan(), seen["rows"], seen["ended"])
     assert (verdict, reasons[0]) == ("failed", "a is not served, verified, after the gate")

@@ -19,7 +19,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import 
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion import host as hosts
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.gate import Unmeasured
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.host import SlotHost
-from ansible_collections.arcpro.b70.plugins.module_utils._promotion.items import Plan
+from ansible_collections.arcpro.b70.plugins.module_utils._promotion.items import PromotionPlan
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import canary
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.observe import load_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Layout, ToldToEndFault
@@ -48,7 +48,7 @@ def slot_host_at(fake_host: FakeHost, tmp_path: Path, layout: Layout) -> SlotHos
     fx = fake_host.effects()
     given = {"requested_by": "me", "records_dir": str(tmp_path / "records"), "tools_python": "/none", "user": "b70"}
     told = Commission(Folder(tmp_path / "work"), given, fx, layout)
-    return SlotHost(told, watching.served(fx, layout), Plan(), "")
+    return SlotHost(told, watching.served(fx, layout), PromotionPlan(), "")
 
 
 def test_a_restart_gives_another_process_that_answers_alike(fake_host: FakeHost, slot_host: SlotHost) -> None:

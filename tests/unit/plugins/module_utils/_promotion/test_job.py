@@ -16,7 +16,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._evidence.job import Co
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion import job
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.gate import nothing_seen
-from ansible_collections.arcpro.b70.plugins.module_utils._promotion.items import NAMES, Plan
+from ansible_collections.arcpro.b70.plugins.module_utils._promotion.items import NAMES, PromotionPlan
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import SlotFault
 from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkError
 from ansible_collections.arcpro.b70.plugins.modules.b70_promotion import ARGUMENTS
@@ -130,7 +130,7 @@ def test_one_that_saw_nothing_leaves_a_record(systemd: Systemd, params: dict[str
 def test_chosen_items_are_no_promotion(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
     one = {**params, "items": ["cancel", "overload"]}
     job.PromotionJob(one).start(archive)
-    record = ended(one, systemd, run(Door(profile()), Plan(items=("overload", "cancel"))))
+    record = ended(one, systemd, run(Door(profile()), PromotionPlan(items=("overload", "cancel"))))
     assert (record["verdict"], record["data"]["plan"]["items"]) == ("unfinished", ["overload", "cancel"])
     assert job.PromotionJob(one).answer(check_mode=False)["complete"] is True
 
@@ -142,7 +142,7 @@ def test_chosen_items_that_fail_fail_the_play_and_demote_nothing(
     job.PromotionJob(one).start(archive)
     door = Door(profile())
     door.stranger_active = 1
-    assert ended(one, systemd, run(door, Plan(items=("overload",), quiet_s=1.0)))["verdict"] == "unfinished"
+    assert ended(one, systemd, run(door, PromotionPlan(items=("overload",), quiet_s=1.0)))["verdict"] == "unfinished"
     assert job.PromotionJob(one).answer(check_mode=False)["complete"] is False
 
 

@@ -12,10 +12,14 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._python_environment import host, plan
 
-TORCH = plan.Step("torch", f"torch==2.14.0+xpu --hash=sha256:{'a' * 64}", True, index="https://vendor/whl/xpu")
-VLLM = plan.Step("vllm", "vllm==0.31.0+xpu", False, index="https://wheels/0.31.0/xpu")
-SHIM = plan.Step("shim", f"triton==3.8.0+xpu --hash=sha256:{'b' * 64}", True, url="https://host/triton-3.8.0.whl")
-LOCK = plan.Step("lock", "# made by uv\nnumpy==2.1 \\\n    --hash=sha256:0\nidna==3 ; python_version > '3' \\\n", True)
+TORCH = plan.InstallStep("torch", f"torch==2.14.0+xpu --hash=sha256:{'a' * 64}", True, index="https://vendor/whl/xpu")
+VLLM = plan.InstallStep("vllm", "vllm==0.31.0+xpu", False, index="https://wheels/0.31.0/xpu")
+SHIM = plan.InstallStep(
+    "shim", f"triton==3.8.0+xpu --hash=sha256:{'b' * 64}", True, url="https://host/triton-3.8.0.whl"
+)
+LOCK = plan.InstallStep(
+    "lock", "# made by uv\nnumpy==2.1 \\\n    --hash=sha256:0\nidna==3 ; python_version > '3' \\\n", True
+)
 # As uv 0.13 says it.
 REFUSED = """Using Python 3.12.3 environment at: venv
 error: Request failed after 3 retries in 5.5s
@@ -39,7 +43,7 @@ LACKING = """error: No solution found when resolving dependencies
 """
 
 
-def places(step: plan.Step, sources: plan.Sources) -> list[tuple[bool, tuple[str, ...]]]:
+def places(step: plan.InstallStep, sources: plan.Sources) -> list[tuple[bool, tuple[str, ...]]]:
     return [(one.offline, plan.options_of(one)) for one in plan.attempts(step, sources)]
 
 
@@ -89,7 +93,7 @@ def test_without_a_hash_only_its_own_address_and_the_mirror_count(links: tuple[s
 
 
 def test_one_address_alone_is_asked_without_what_names_others():
-    place = host.Place(Path("e"), "uv", Path("c"), Path("p"))
+    place = host.EnvironmentPaths(Path("e"), "uv", Path("c"), Path("p"))
     place.variables = {"UV_DEFAULT_INDEX": "https://site", "UV_CONFIG_FILE": "x", "HTTPS_PROXY": "p"}
     assert place.environment(alone=True).keys() & place.variables.keys() == {"HTTPS_PROXY"}
     assert place.environment()["UV_DEFAULT_INDEX"] == "https://site"
@@ -108,21 +112,21 @@ def test_what_a_lock_names():
 
 
 def test_where_a_wheel_comes_from_counts_only_without_a_hash():
-    def moved(step: plan.Step) -> plan.Step:
-        return plan.Step("other words", step.requirements, step.hashed, index="https://elsewhere")
+    def moved(step: plan.InstallStep) -> plan.InstallStep:
+        return plan.InstallStep("other words", step.requirements, step.hashed, index="https://elsewhere")
 
     assert TORCH.digest() == moved(TORCH).digest()
     assert VLLM.digest() != moved(VLLM).digest()
     assert len({step.digest() for step in (TORCH, VLLM, SHIM, LOCK)}) == 4
 
 
-def found(wanted: plan.Wanted) -> dict[str, object] | None:
+def found(wanted: plan.WantedEnvironment) -> dict[str, object] | None:
     return plan.parse(json.dumps(plan.record(wanted, "/usr/bin/python3.12", {}, [])))
 
 
 class TestDecide:
-    BASE = plan.Wanted("3.12", (TORCH, LOCK))
-    MORE = plan.Wanted("3.12", (TORCH, LOCK, SHIM))
+    BASE = plan.WantedEnvironment("3.12", (TORCH, LOCK))
+    MORE = plan.WantedEnvironment("3.12", (TORCH, LOCK, SHIM))
 
     def test_nothing_for_what_is_there(self):
         assert plan.decide(self.BASE, found(self.BASE), True).kind == "nothing"
@@ -130,14 +134,18 @@ class TestDecide:
     @pytest.mark.parametrize(
         ("wanted", "usable", "why"),
         [
-            (plan.Wanted("3.12", (TORCH,)), True, "it holds something else"),
-            (plan.Wanted("3.12", (LOCK, TORCH)), True, "it holds something else"),
-            (plan.Wanted("3.13", (TORCH, LOCK)), True, "it is for Python 3.12"),
-            (plan.Wanted("3.12", (TORCH, LOCK), (plan.Alias("a", "1", "b"),)), True, "it holds something else"),
+            (plan.WantedEnvironment("3.12", (TORCH,)), True, "it holds something else"),
+            (plan.WantedEnvironment("3.12", (LOCK, TORCH)), True, "it holds something else"),
+            (plan.WantedEnvironment("3.13", (TORCH, LOCK)), True, "it is for Python 3.12"),
+            (
+                plan.WantedEnvironment("3.12", (TORCH, LOCK), (plan.Alias("a", "1", "b"),)),
+                True,
+                "it holds something else",
+            ),
             (BASE, False, "its Python cannot be run"),
         ],
     )
-    def test_anew_for_anything_else(self, wanted: plan.Wanted, usable: bool, why: str):
+    def test_anew_for_anything_else(self, wanted: plan.WantedEnvironment, usable: bool, why: str):
         assert plan.decide(wanted, found(self.BASE), usable) == plan.Work("anew", why=why)
 
     @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"schema": 2}'])
@@ -146,7 +154,7 @@ class TestDecide:
 
     def test_further_steps_go_on_and_announced_ones_stay(self):
         assert plan.decide(self.MORE, found(self.BASE), True) == plan.Work("go on", 2, "there are further steps")
-        announced = plan.Wanted("3.12", (TORCH, LOCK), more_follows=True)
+        announced = plan.WantedEnvironment("3.12", (TORCH, LOCK), more_follows=True)
         assert plan.decide(announced, found(self.MORE), True).kind == "nothing"
         assert plan.decide(self.BASE, found(self.MORE), True).kind == "anew"
 
@@ -209,7 +217,7 @@ class TestResolved:
 
     def test_it_is_called_what_the_step_calls_it(self):
         (one,) = plan.resolved(self.LOCK)
-        assert plan.key_of(one, plan.Step("", "Triton_XPU==3.8.0", False)) == "Triton_XPU==3.8.0"
+        assert plan.key_of(one, plan.InstallStep("", "Triton_XPU==3.8.0", False)) == "Triton_XPU==3.8.0"
 
     @pytest.mark.parametrize("package", [{"name": "a", "wheels": [{"url": "u"}]}, {"name": "a"}])
     def test_what_has_no_digest_is_refused(self, package: dict[str, object]):

@@ -40,7 +40,7 @@ def other(tmp_path):
 
 
 def wanted(*steps, **more):
-    return plan.Wanted(PYTHON, steps, **more)
+    return plan.WantedEnvironment(PYTHON, steps, **more)
 
 
 def imports(where, *names):
@@ -201,7 +201,7 @@ def test_further_steps_are_added_and_stay_for_the_call_that_announced_them(tmp_p
     one = step("demo==1.0", index.wheel("demo", "1.0"), index=index.simple)
     built = wheel(tmp_path / "built", "kernels", "0.1")
     text = f"kernels @ file://{tmp_path}/built/kernels-0.1-py3-none-any.whl --hash=sha256:{built}"
-    two = plan.Step("kernels", text, True, compile=True)
+    two = plan.InstallStep("kernels", text, True, compile=True)
     where = place(tmp_path, sources=plan.Sources(no_index=True))
     host.make(place(tmp_path), wanted(one, more_follows=True))
     marker = where.path / "here"
@@ -234,7 +234,7 @@ def test_a_source_archive_of_this_host_is_built_offline(tmp_path, hashed):
     archive = source_archive(tmp_path, "uv_build")
     digest = f" --hash=sha256:{hashlib.sha256(archive.read_bytes()).hexdigest()}" if hashed else ""
     where = place(tmp_path)
-    thing = plan.Step("thing", f"thing @ file://{archive}{digest}", hashed, build=True)
+    thing = plan.InstallStep("thing", f"thing @ file://{archive}{digest}", hashed, build=True)
     _work, found = host.make(where, wanted(thing, imports=("thing",)))
     assert found["wheels"] == {}
     assert imports(where, "thing")
@@ -263,7 +263,7 @@ def test_what_builds_a_step_does_not_stay_and_a_failed_build_says_what_the_compi
     where = place(tmp_path, sources=plan.Sources(find_links=(str(tmp_path / "wheels"),), no_index=True))
 
     def thing(**variables):
-        step = plan.Step(
+        step = plan.InstallStep(
             label="thing",
             requirements=f"thing @ file://{archive}",
             hashed=False,
@@ -454,7 +454,7 @@ class TestPythons:
         system = tmp_path / "python3.12"
         system.symlink_to(PYTHON)
         where = place(tmp_path, system_python=str(tmp_path / "python{}"))
-        assert host.Making(where, plan.Wanted("3.12", ())).interpreter() == str(system)
+        assert host.Making(where, plan.WantedEnvironment("3.12", ())).interpreter() == str(system)
 
     def test_a_wrong_archive_of_the_mirror_is_refused(self, tmp_path, index):
         packed = io.BytesIO()
@@ -463,14 +463,14 @@ class TestPythons:
         name = self.fixture(tmp_path, index, packed.getvalue())
         where = place(tmp_path, python_mirror=f"{index.url}/python/", system_python=str(tmp_path / "none{}"))
         with pytest.raises(host.EnvironmentProblem, match=r"(?is)hash mismatch.*b70_mirror_url"):
-            host.make(where, plan.Wanted("3.12", ()))
+            host.make(where, plan.WantedEnvironment("3.12", ()))
         assert any(path.endswith(name) for path in index.asked)
         assert not list(tmp_path.glob("python/cpython-*"))
 
     def test_a_mirror_that_does_not_answer_is_named(self, tmp_path):
         where = place(tmp_path, python_mirror="http://127.0.0.1:9/python", system_python=str(tmp_path / "none{}"))
         with pytest.raises(host.EnvironmentProblem, match=r"Let the host reach http://127\.0\.0\.1:9/python/"):
-            host.make(where, plan.Wanted("3.12", ()))
+            host.make(where, plan.WantedEnvironment("3.12", ()))
 
     def test_an_environment_whose_python_is_gone_is_made_anew(self, tmp_path):
         where = place(tmp_path)

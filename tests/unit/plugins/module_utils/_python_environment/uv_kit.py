@@ -15,7 +15,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from ansible_collections.arcpro.b70.plugins.module_utils._python_environment import plan
-from ansible_collections.arcpro.b70.plugins.module_utils._python_environment.host import Place
+from ansible_collections.arcpro.b70.plugins.module_utils._python_environment.host import EnvironmentPaths
 
 UV = str(Path(sys.executable).parent / "uv")
 PYTHON = "/usr/bin/python3"
@@ -80,7 +80,7 @@ class Server:
         self._thread.join(10)
 
 
-def place(tmp: Path, **changes) -> Place:
+def place(tmp: Path, **changes) -> EnvironmentPaths:
     """Return a place below a folder, with the real uv, whose usual index answers nobody."""
     given = {
         "path": tmp / "env",
@@ -91,10 +91,10 @@ def place(tmp: Path, **changes) -> Place:
         # one attempt for each address, and no configuration of this machine
         "variables": {"UV_HTTP_RETRIES": "0", "UV_DEFAULT_INDEX": NOWHERE, "HOME": str(tmp), "PATH": "/usr/bin:/bin"},
     }
-    return Place(**{**given, **changes})
+    return EnvironmentPaths(**{**given, **changes})
 
 
-def step(label: str, digest: str = "", **more) -> plan.Step:
+def step(label: str, digest: str = "", **more) -> plan.InstallStep:
     """Return a step of one requirement."""
     text = f"{label} --hash=sha256:{digest}" if digest else label
-    return plan.Step(label, text, bool(digest), **more)
+    return plan.InstallStep(label, text, bool(digest), **more)

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.controller import BUSY, Do, Step
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.controller import BUSY, ControllerStep, Do
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import BESIDE, Holder, OnFailure
 from unit.plugins.module_utils._slot.calls import b70ctl, host, killed_anywhere, made_once, switch
 from unit.plugins.module_utils._slot.controlled import Controlled
@@ -456,7 +456,7 @@ def test_a_switch_whose_end_could_not_be_recorded_is_wanted(slot):
 
 def test_why_a_switch_failed_is_told_also_where_a_look_met_it(slot):
     slot.host.unit("a").fault = slot.host.unit("b").fault = "wrong_answer"
-    slot.controller.step = Step(Do.REST, BUSY)
+    slot.controller.step = ControllerStep(Do.REST, BUSY)
     switch(slot.host, "b", on_failure=OnFailure.STOP)
     slot.controller._publish()
     assert "phase canary" in slot.host.state.reason

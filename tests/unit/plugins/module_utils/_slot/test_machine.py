@@ -10,7 +10,12 @@ import json
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide import machine
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.machine import FINISHING, Kind, Plan, Step
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.machine import (
+    FINISHING,
+    RunKind,
+    SwitchPlan,
+    SwitchStep,
+)
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import (
     Direction,
@@ -43,11 +48,11 @@ def walk(on_failure, plan, failing):
 
 
 def forward(phase):
-    return Step(phase, Direction.FORWARD)
+    return SwitchStep(phase, Direction.FORWARD)
 
 
-PLAN = Plan(Kind.SWITCH, FORWARD, previous=profile())
-NO_WAY_BACK = Plan(Kind.SWITCH, FORWARD)
+PLAN = SwitchPlan(RunKind.SWITCH, FORWARD, previous=profile())
+NO_WAY_BACK = SwitchPlan(RunKind.SWITCH, FORWARD)
 
 
 def test_all_goes_well():
@@ -66,7 +71,7 @@ def test_before_anything_is_touched(phase):
 @pytest.mark.parametrize("phase", [Phase.CLOSE, Phase.DRAIN])
 def test_before_the_engine_is_touched(phase):
     steps, end = walk(OnFailure.ROLLBACK, PLAN, {forward(phase)})
-    assert steps[-1] == Step(Phase.RESTORE, Direction.BACK)
+    assert steps[-1] == SwitchStep(Phase.RESTORE, Direction.BACK)
     assert end is End.UNTOUCHED
 
 
@@ -80,10 +85,10 @@ def test_after_that(phase, on_failure, plan):
     steps, end = walk(on_failure, plan, {forward(phase)})
     if on_failure is OnFailure.LEAVE:
         assert end is End.LEFT
-        assert Step(Phase.STOP, Direction.HALT) not in steps
+        assert SwitchStep(Phase.STOP, Direction.HALT) not in steps
     elif on_failure is OnFailure.STOP or plan is NO_WAY_BACK:
         assert end is End.STOPPED
-        assert Step(Phase.STOP, Direction.HALT) in steps
+        assert SwitchStep(Phase.STOP, Direction.HALT) in steps
     else:
         assert end is End.ROLLED_BACK
         back = [step.phase for step in steps if step.direction is Direction.BACK]
@@ -95,7 +100,7 @@ def test_after_that(phase, on_failure, plan):
 @pytest.mark.parametrize("phase", LATE)
 @pytest.mark.parametrize("back", [Phase.CLOSE, *LATE])
 def test_a_broken_way_back_halts(phase, back):
-    steps, end = walk(OnFailure.ROLLBACK, PLAN, {forward(phase), Step(back, Direction.BACK)})
+    steps, end = walk(OnFailure.ROLLBACK, PLAN, {forward(phase), SwitchStep(back, Direction.BACK)})
     assert end is End.STOPPED
     halt = [step.phase for step in steps if step.direction is Direction.HALT]
     assert [phase for phase in halt if phase is not Phase.DRAIN] == [Phase.CLOSE, Phase.STOP, Phase.COMMIT]
@@ -103,20 +108,20 @@ def test_a_broken_way_back_halts(phase, back):
 
 @pytest.mark.parametrize("halt", [Phase.CLOSE, Phase.STOP, Phase.COMMIT])
 def test_halting_goes_on_whatever_fails(halt):
-    steps, end = walk(OnFailure.STOP, PLAN, {forward(Phase.HEALTH), Step(halt, Direction.HALT)})
+    steps, end = walk(OnFailure.STOP, PLAN, {forward(Phase.HEALTH), SwitchStep(halt, Direction.HALT)})
     assert [step.phase for step in steps if step.direction is Direction.HALT] == [Phase.CLOSE, Phase.STOP, Phase.COMMIT]
     assert end is (End.STUCK if halt is Phase.STOP else End.STOPPED)
 
 
 def test_finishing_that_fails_leaves_the_engine_alone():
-    plan = Plan(Kind.FINISH, (Phase.GUARD, Phase.JOURNAL, *FINISHING), previous=profile())
+    plan = SwitchPlan(RunKind.FINISH, (Phase.GUARD, Phase.JOURNAL, *FINISHING), previous=profile())
     steps, end = walk(OnFailure.ROLLBACK, plan, {forward(Phase.ENABLE)})
-    assert steps[-1] == Step(Phase.RESTORE, Direction.BACK)
+    assert steps[-1] == SwitchStep(Phase.RESTORE, Direction.BACK)
     assert end is End.UNTOUCHED
 
 
 def test_nothing_to_do():
-    steps, end = walk(OnFailure.ROLLBACK, Plan(Kind.NOTHING), set())
+    steps, end = walk(OnFailure.ROLLBACK, SwitchPlan(RunKind.NOTHING), set())
     assert [step.phase for step in steps] == [Phase.LOCK, Phase.RESOLVE]
     assert end is End.UNCHANGED
 

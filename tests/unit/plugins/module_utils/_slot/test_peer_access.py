@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.guards import for_part
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.peer_access import (
     MEASURE,
-    Place,
+    PeerAccessScope,
     Proof,
     parse_proof,
     proof_text,
@@ -25,7 +25,7 @@ from unit.plugins.module_utils._slot.fake_host import LAYOUT
 
 KERNEL, RUNTIME, GUC = "7.1.0-14-generic", "26.35.39758.10-0", "70.65.0"
 CARDS = ("0000:03:00.0", "0000:04:00.0")
-PROVEN = Proof(Place(dict.fromkeys(CARDS, GUC), KERNEL, RUNTIME), "", "2026-11-27 22:00 UTC")
+PROVEN = Proof(PeerAccessScope(dict.fromkeys(CARDS, GUC), KERNEL, RUNTIME), "", "2026-11-27 22:00 UTC")
 RULE = "Hosts lost cards. Whoever serves it all the same writes accepts_rules: [peer-access]"
 DPKG = "Package: libze-intel-gpu1\nStatus: install ok installed\nVersion: {}\n"
 GUC_INFO = (
@@ -143,7 +143,7 @@ def test_a_node_that_follows_needs_a_proof_of_its_own(fake_host):
 
 
 def test_a_version_that_was_never_known_proves_nothing():
-    nothing = Place(dict.fromkeys(CARDS, ""), "", "")
+    nothing = PeerAccessScope(dict.fromkeys(CARDS, ""), "", "")
     assert unproven(replace(PROVEN, place=nothing), nothing) == (
         "was proven with kernel unknown, which is unknown now (2026-11-27 22:00 UTC)"
     )

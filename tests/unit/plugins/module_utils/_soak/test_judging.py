@@ -11,9 +11,15 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._soak import judging
-from ansible_collections.arcpro.b70.plugins.module_utils._soak.judging import Plan, Step, classify, judge, next_step
+from ansible_collections.arcpro.b70.plugins.module_utils._soak.judging import (
+    SoakPlan,
+    SoakStep,
+    classify,
+    judge,
+    next_step,
+)
 
-PLAN = Plan(
+PLAN = SoakPlan(
     duration_s=28800,
     interval_s=900,
     reruns=3,
@@ -48,16 +54,16 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("now", "last", "interval", "step"),
     [
-        (100, None, 100, Step(100)),  # the first begins at once
-        (130, 100, 100, Step(200)),
-        (200, 100, 100, Step(200)),
-        (250, 100, 100, Step(250)),  # one that took longer is followed at once, and its delay is kept
-        (930, 900, 200, Step(1050, ends=True)),  # the next would begin behind the deadline: sleep exactly to it
-        (960, 950, 100, Step(1050, ends=True)),  # nor does one begin at it
-        (1100, 900, 100, Step(1100, ends=True)),  # a cycle that ran over the deadline ends the soak
+        (100, None, 100, SoakStep(100)),  # the first begins at once
+        (130, 100, 100, SoakStep(200)),
+        (200, 100, 100, SoakStep(200)),
+        (250, 100, 100, SoakStep(250)),  # one that took longer is followed at once, and its delay is kept
+        (930, 900, 200, SoakStep(1050, ends=True)),  # the next would begin behind the deadline: sleep exactly to it
+        (960, 950, 100, SoakStep(1050, ends=True)),  # nor does one begin at it
+        (1100, 900, 100, SoakStep(1100, ends=True)),  # a cycle that ran over the deadline ends the soak
     ],
 )
-def test_when_cycles_begin(now: float, last: float | None, interval: float, step: Step) -> None:
+def test_when_cycles_begin(now: float, last: float | None, interval: float, step: SoakStep) -> None:
     assert next_step(now, last, interval, 1050) == step
 
 

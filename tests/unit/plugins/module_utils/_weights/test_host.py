@@ -11,7 +11,12 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._files import sha256
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import host, manifest, service
-from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import MANIFEST, Entry, Wanted, WeightsError
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import (
+    MANIFEST,
+    Entry,
+    SourceFile,
+    WeightsError,
+)
 from unit.plugins.module_utils._weights.files import safetensors
 
 SOURCE = {"kind": "path"}
@@ -35,9 +40,9 @@ def source(tmp_path: Path) -> Path:
     return root
 
 
-def wanted_of(source: Path) -> dict[str, Wanted]:
+def wanted_of(source: Path) -> dict[str, SourceFile]:
     files = host.read_source(str(source))
-    return {name: Wanted(want.size, want.mtime_ns, sha256(str(source / name))) for name, want in files.items()}
+    return {name: SourceFile(want.size, want.mtime_ns, sha256(str(source / name))) for name, want in files.items()}
 
 
 def bring(source: Path, target: Path) -> list[str]:
@@ -155,7 +160,7 @@ def test_an_incomplete_source_is_refused(source):
 
 
 def test_a_full_disk_is_said_before_anything_is_copied(source, tmp_path):
-    wanted = {**wanted_of(source), "huge.safetensors": Wanted(10**18, 1, "aa")}
+    wanted = {**wanted_of(source), "huge.safetensors": SourceFile(10**18, 1, "aa")}
     with pytest.raises(WeightsError, match=r"free and m needs 1000000000.0 GB more"):
         host.prepare(str(tmp_path / "m"), wanted, UID)
 

@@ -73,40 +73,40 @@ def test_a_manifest_that_is_none_counts_as_absent(text):
 def test_small_files_are_always_read():
     recorded = {"config.json": m.Entry(5, "aa", 1, 1)}
     judgement = m.compare(
-        {"config.json": m.Wanted(5, 1, "aa")}, {"config.json": m.Stat(5, 1)}, recorded, lambda _: "bb", False
+        {"config.json": m.SourceFile(5, 1, "aa")}, {"config.json": m.Stat(5, 1)}, recorded, lambda _: "bb", False
     )
     assert list(judgement.problems) == ["config.json"]
 
 
 def test_a_large_unchanged_file_is_not_read():
     recorded = {"w": m.Entry(BIG, "aa", 1, 2)}
-    judgement = m.compare({"w": m.Wanted(BIG, 2)}, {"w": m.Stat(BIG, 1)}, recorded, never, False)
+    judgement = m.compare({"w": m.SourceFile(BIG, 2)}, {"w": m.Stat(BIG, 1)}, recorded, never, False)
     assert (judgement.problems, judgement.unknown, judgement.stale) == ({}, [], False)
     assert judgement.digests == {"w": "aa"}
 
 
 def test_a_full_check_reads_it_and_finds_silent_damage():
     recorded = {"w": m.Entry(BIG, "aa", 1, 2)}
-    judgement = m.compare({"w": m.Wanted(BIG, 2)}, {"w": m.Stat(BIG, 1)}, recorded, lambda _: "bb", True)
+    judgement = m.compare({"w": m.SourceFile(BIG, 2)}, {"w": m.Stat(BIG, 1)}, recorded, lambda _: "bb", True)
     assert "sha256 bb" in judgement.problems["w"]
 
 
 def test_a_touched_file_is_read_again_and_only_makes_the_record_stale():
     recorded = {"w": m.Entry(BIG, "aa", 1, 2)}
-    judgement = m.compare({"w": m.Wanted(BIG, 2)}, {"w": m.Stat(BIG, 99)}, recorded, lambda _: "aa", False)
+    judgement = m.compare({"w": m.SourceFile(BIG, 2)}, {"w": m.Stat(BIG, 99)}, recorded, lambda _: "aa", False)
     assert (judgement.problems, judgement.stale) == ({}, True)
 
 
 def test_a_source_with_another_time_has_to_be_read_first():
     recorded = {"w": m.Entry(BIG, "aa", 1, 2)}
     present = {"w": m.Stat(BIG, 1)}
-    assert m.compare({"w": m.Wanted(BIG, 3)}, present, recorded, never, False).unknown == ["w"]
-    read = m.compare({"w": m.Wanted(BIG, 3, "aa")}, present, recorded, never, False)
+    assert m.compare({"w": m.SourceFile(BIG, 3)}, present, recorded, never, False).unknown == ["w"]
+    read = m.compare({"w": m.SourceFile(BIG, 3, "aa")}, present, recorded, never, False)
     assert (read.unknown, read.problems, read.stale) == ([], {}, True)
 
 
 def test_missing_extra_and_short_files_are_problems():
-    wanted = {"a": m.Wanted(1, 1, "x"), "b": m.Wanted(2, 1, "x")}
+    wanted = {"a": m.SourceFile(1, 1, "x"), "b": m.SourceFile(2, 1, "x")}
     judgement = m.compare(wanted, {"b": m.Stat(1, 1), "c": m.Stat(1, 1)}, None, never, False)
     assert judgement.problems == {
         "a": "is missing",
@@ -117,7 +117,7 @@ def test_missing_extra_and_short_files_are_problems():
 
 
 def test_right_files_without_a_record_are_stale():
-    judgement = m.compare({"a": m.Wanted(1, 1, "x")}, {"a": m.Stat(1, 5)}, None, lambda _: "x", False)
+    judgement = m.compare({"a": m.SourceFile(1, 1, "x")}, {"a": m.Stat(1, 5)}, None, lambda _: "x", False)
     assert (judgement.problems, judgement.stale) == ({}, True)
 
 

@@ -24,7 +24,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import weig
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import host, job, service, sources, unneeded
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import (
     NO_TIME,
-    Wanted,
+    SourceFile,
     WeightsError,
     size_in_words,
 )
@@ -86,7 +86,7 @@ class Machine(b70_weights.ActionModule):
             self._begun = request
             used = unneeded.Slots(**self._slots).used(str(self.models)).get(request["name"], "")
             files = {
-                name: Wanted(len(data), NO_TIME, None if name.endswith(".json") else digest(data))
+                name: SourceFile(len(data), NO_TIME, None if name.endswith(".json") else digest(data))
                 for name, data in upstream(request["source"]["revision"]).items()
             }
             self._staging, self._left = host.prepare(str(self.models / request["name"]), files, UID, used=used)
@@ -98,7 +98,7 @@ class Machine(b70_weights.ActionModule):
             for name in self._left:
                 Path(self._staging, name).write_bytes(content[name])
             self.came += self._left
-            wanted = {name: Wanted(len(data), 0, digest(data)) for name, data in content.items()}
+            wanted = {name: SourceFile(len(data), 0, digest(data)) for name, data in content.items()}
             host.commit(str(self.models / request["name"]), wanted, self._begun["source"])
             return {"state": "ended", "files": len(wanted), "size": 0, "brought": len(self._left)}
         return service.answer(str(self.models), {**request, "slots": self._slots}, write=not self._task.check_mode)
@@ -286,7 +286,7 @@ def test_files_that_are_in_use_are_repaired_and_added_to_but_never_replaced(mach
         ):
             machine._ask({**prepare, "models": {"m": service.pack(other)}})
     (folder / "tokenizer.json").write_text("damaged")
-    more = {**wanted, "README.md": Wanted(1, 1, "1" * 64)}
+    more = {**wanted, "README.md": SourceFile(1, 1, "1" * 64)}
     assert machine._ask({**prepare, "models": {"m": service.pack(more)}})["models"]["m"]["files"] == [
         "README.md",
         "tokenizer.json",

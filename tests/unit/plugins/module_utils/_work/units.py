@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._transient import State, Task
+from ansible_collections.arcpro.b70.plugins.module_utils._transient import Task, TransientState
 from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkError
 
 
@@ -20,7 +20,7 @@ class Systemd:
     def __init__(self) -> None:
         self.started: list[Task] = []
         self.running: set[str] = set()
-        self.ended = State("inactive", "success", "0")
+        self.ended = TransientState("inactive", "success", "0")
         self.refuses, self.slow = "", False
 
     def start(self, task: Task, **_limits: Any) -> None:
@@ -38,12 +38,12 @@ class Systemd:
     def forget(self, unit: str) -> None:
         pass
 
-    def state(self, unit: str) -> State:
-        return State("active", "success", "0") if unit in self.running else self.ended
+    def state(self, unit: str) -> TransientState:
+        return TransientState("active", "success", "0") if unit in self.running else self.ended
 
     def end(self, result: str = "success") -> None:
         self.running.clear()
-        self.ended = State("inactive" if result == "success" else "failed", result, "0")
+        self.ended = TransientState("inactive" if result == "success" else "failed", result, "0")
 
 
 def program(folder: Path) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS
-from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import Place, drop_ins
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import SlotPaths, drop_ins
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
@@ -103,7 +103,7 @@ def test_what_cannot_be_is_refused(settings, words):
 
 def test_systemd_keeps_all_apart_but_those_that_may_sleep(tmp_path):
     texts = files(profiles(one=SLEEPY, plain={}, two=SLEEPY), standby=1)
-    place = Place("main", tmp_path, tmp_path, tmp_path)
+    place = SlotPaths("main", tmp_path, tmp_path, tmp_path)
     units = {name: place.unit(name) for name in ("one", "plain", "two")}
     found = {
         item.path.parent.name: item.content
