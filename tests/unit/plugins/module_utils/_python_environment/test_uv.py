@@ -343,7 +343,8 @@ def test_a_uv_that_outlives_its_caller_keeps_the_lock(tmp_path):
     program = (
         "from pathlib import Path; from ansible_collections.arcpro.b70.plugins.module_utils._python_environment import "
         f"host, plan; here = Path({str(tmp_path)!r}); "
-        f"host.make(host.Place(here / 'env', {str(slow)!r}, here / 'cache/uv', here), plan.Wanted({PYTHON!r}, ()))"
+        f"place = host.EnvironmentPaths(here / 'env', {str(slow)!r}, here / 'cache/uv', here); "
+        f"host.make(place, plan.WantedEnvironment({PYTHON!r}, ()))"
     )
     caller = subprocess.Popen(
         [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
