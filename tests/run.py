@@ -267,7 +267,7 @@ STEPS: dict[str, Step] = {
             tool(*PROMOTION, sys.executable, "tests/lab/lab.py", "down"),
         ),
         covers=(
-            *("roles/promotion", "roles/benchmark", "roles/evaluate", f"{HOST}/_promotion", f"{HOST}/_benchmark"),
+            *("roles/evidence", "roles/evaluate", f"{HOST}/_promotion", f"{HOST}/_benchmark"),
             *(f"{HOST}/_evaluate", f"{HOST}/_evidence", "tests/system/test_evaluate.py"),
             *("tests/system/test_benchmark.py", "tests/system/test_promotion.py", "tests/system/test_real_engine.py"),
         ),

@@ -55,3 +55,14 @@ attributes:
     membership:
       - arcpro.b70.b70
 """
+
+    ACTIONGROUP_SLOT = r"""
+options: {}
+attributes:
+  action_group:
+    description: Use C(group/arcpro.b70.slot) in C(module_defaults) to set once where the slot is.
+    support: full
+    membership:
+      - arcpro.b70.b70
+      - arcpro.b70.slot
+"""

@@ -30,10 +30,6 @@ options:
     description: The directory of the slot's units.
     type: path
     default: /etc/systemd/system
-"""
-
-    FRONTDOOR = r"""
-options:
   frontdoor_url:
     description: The base URL at which the host reaches its own frontdoor.
     type: str

@@ -11,19 +11,18 @@ from . import _paths
 
 Arguments = dict[str, dict[str, Any]]
 
-SLOT: Arguments = {
+SLOT_PATHS: Arguments = {
     "slot": {"type": "str", "default": "main"},
     "config_dir": {"type": "path", "default": _paths.CONFIG_DIR},
     "run_dir": {"type": "path", "default": _paths.RUN_DIR},
     "state_dir": {"type": "path", "default": _paths.STATE_DIR},
     "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
 }
-FRONTDOOR: Arguments = {"frontdoor_url": {"type": "str", "default": "http://127.0.0.1:8000"}}
+SLOT: Arguments = {**SLOT_PATHS, "frontdoor_url": {"type": "str", "default": "http://127.0.0.1:8000"}}
 JOURNAL: Arguments = {"requested_by": {"type": "str", "default": ""}}
 RECORDS: Arguments = {"records_dir": {"type": "path", "default": _paths.RECORDS_DIR}}
 RECORDED_WORK: Arguments = {
     **SLOT,
-    **FRONTDOOR,
     **RECORDS,
     "host_name": {"type": "str", "default": "host"},
     "reconnect_timeout": {"type": "float", "default": 600},

@@ -114,7 +114,7 @@ def run_quarantine(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, 
 
 def run_maintenance(params: Mapping[str, Any], *, check_mode: bool) -> dict[str, Any]:
     """Return the result of the module b70_maintenance."""
-    fx, layout = host_effects(SystemClock()), layout_of({**params, "frontdoor_url": ""})
+    fx, layout = host_effects(SystemClock()), layout_of(params)
     reason = params["reason"] if params["state"] == "present" else None
     try:
         return api.maintain(fx, layout, caller(params["requested_by"]), reason, check=check_mode)

@@ -22,9 +22,8 @@ description:
   - This module works through the action plugin of the same name.
 extends_documentation_fragment:
   - arcpro.b70.attributes
-  - arcpro.b70.attributes.actiongroup_b70
+  - arcpro.b70.attributes.actiongroup_slot
   - arcpro.b70.slot
-  - arcpro.b70.slot.frontdoor
   - arcpro.b70.slot.journal
   - arcpro.b70.recorded_work
   - arcpro.b70.recorded_work.records
@@ -49,7 +48,7 @@ options:
       - A shape that does not fit the limits of the profile is left out, with the reason.
     type: list
     elements: raw
-    required: true
+    default: [short-128, 2k-128, 2k-512, random-512-1536, 15k-128, 28k-128]
   streams:
     description: Numbers of requests at once. Empty means powers of two up to what the profile admits.
     type: list
@@ -76,7 +75,7 @@ options:
   tools_python:
     description: The Python of the environment that contains guidellm, and matplotlib for the pictures.
     type: path
-    required: true
+    default: /opt/b70/evidence/bin/python
   user:
     description: The user that runs the load generator.
     type: str
@@ -150,7 +149,6 @@ EXAMPLES = r"""
     shapes:
       - short-128
       - {name: mine, prompt_tokens: 1000, output_tokens: 100, rounds: 4}
-    tools_python: /opt/b70/evidence/bin/python
 """
 
 RETURN = r"""

@@ -23,9 +23,8 @@ description:
   - The result is a record of the kind C(context_search) in O(records_dir). The profile itself is not changed.
 extends_documentation_fragment:
   - arcpro.b70.attributes
-  - arcpro.b70.attributes.actiongroup_b70
+  - arcpro.b70.attributes.actiongroup_slot
   - arcpro.b70.slot
-  - arcpro.b70.slot.frontdoor
   - arcpro.b70.slot.journal
   - arcpro.b70.recorded_work
   - arcpro.b70.recorded_work.records

@@ -19,10 +19,9 @@ author:
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.info_module
-  - arcpro.b70.attributes.actiongroup_b70
+  - arcpro.b70.attributes.actiongroup_slot
   - arcpro.b70.doctor
   - arcpro.b70.slot
-  - arcpro.b70.slot.frontdoor
 options:
   only:
     description: Ids or groups of the checks to run. Empty runs all.

@@ -444,7 +444,7 @@ def main() -> None:
             "directories": {"type": "list", "elements": "dict", "default": [], "options": DIRECTORY},
             "paths": {"type": "list", "elements": "path", "default": []},
             "files": {"type": "list", "elements": "dict", "default": [], "options": FILE},
-            "slot": {"type": "dict", "options": _arguments.SLOT},
+            "slot": {"type": "dict", "options": _arguments.SLOT_PATHS},
             "listen": {"type": "dict", "options": LISTEN},
             "sysfs_root": {"type": "path", "default": "/sys"},
         },

@@ -17,7 +17,7 @@ description:
     balancers does not.
 extends_documentation_fragment:
   - arcpro.b70.attributes
-  - arcpro.b70.attributes.actiongroup_b70
+  - arcpro.b70.attributes.actiongroup_slot
   - arcpro.b70.slot
   - arcpro.b70.slot.journal
 attributes:

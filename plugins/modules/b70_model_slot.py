@@ -24,9 +24,8 @@ description:
     within 20 seconds that the host does not answer, and gets the result as soon as the host answers again.
 extends_documentation_fragment:
   - arcpro.b70.attributes
-  - arcpro.b70.attributes.actiongroup_b70
+  - arcpro.b70.attributes.actiongroup_slot
   - arcpro.b70.slot
-  - arcpro.b70.slot.frontdoor
 attributes:
   check_mode:
     support: full
@@ -512,7 +511,6 @@ ARGUMENTS = {
     "initial_profile": {"type": "str"},
     "state": {"type": "str", "choices": ["active", "stopped", "restarted"], "default": "active"},
     **_arguments.SLOT,
-    **_arguments.FRONTDOOR,
     "gate": {"type": "str", "choices": ["verified", "healthy", "none"], "default": "verified"},
     "on_failure": {"type": "str", "choices": ["rollback", "stop", "leave"], "default": "rollback"},
     "drain_timeout": {"type": "float", "default": 60.0},

@@ -15,9 +15,8 @@ description:
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.info_module
-  - arcpro.b70.attributes.actiongroup_b70
+  - arcpro.b70.attributes.actiongroup_slot
   - arcpro.b70.slot
-  - arcpro.b70.slot.frontdoor
 options:
   public_url:
     description: The URL at which clients reach the frontdoor, for RV(summary).
@@ -452,7 +451,6 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot_module import run
 
 ARGUMENTS = {
     **_arguments.SLOT,
-    **_arguments.FRONTDOOR,
     "public_url": {"type": "str", "default": ""},
 }
 

@@ -22,9 +22,8 @@ description:
   - The result is a record of the kind C(promotion) in O(records_dir), also of a gate that failed or was killed.
 extends_documentation_fragment:
   - arcpro.b70.attributes
-  - arcpro.b70.attributes.actiongroup_b70
+  - arcpro.b70.attributes.actiongroup_slot
   - arcpro.b70.slot
-  - arcpro.b70.slot.frontdoor
   - arcpro.b70.slot.journal
   - arcpro.b70.recorded_work
   - arcpro.b70.recorded_work.records

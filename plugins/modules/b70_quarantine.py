@@ -19,9 +19,8 @@ description:
   - Waits up to 60 seconds for a switch that is about to end.
 extends_documentation_fragment:
   - arcpro.b70.attributes
-  - arcpro.b70.attributes.actiongroup_b70
+  - arcpro.b70.attributes.actiongroup_slot
   - arcpro.b70.slot
-  - arcpro.b70.slot.frontdoor
   - arcpro.b70.slot.journal
 attributes:
   check_mode:
@@ -92,7 +91,6 @@ ARGUMENTS = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "reason": {"type": "str", "default": ""},
     **_arguments.SLOT,
-    **_arguments.FRONTDOOR,
     **_arguments.JOURNAL,
 }
 

@@ -17,10 +17,9 @@ author:
   - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
   - arcpro.b70.attributes
-  - arcpro.b70.attributes.actiongroup_b70
+  - arcpro.b70.attributes.actiongroup_slot
   - arcpro.b70.doctor
   - arcpro.b70.slot
-  - arcpro.b70.slot.frontdoor
 attributes:
   check_mode:
     support: full

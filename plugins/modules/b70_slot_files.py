@@ -323,7 +323,7 @@ def main() -> None:
             "inline_profiles": {"type": "dict", "default": {}},
             "weights": {"type": "dict", "default": {}},
             "files": {"type": "list", "elements": "dict", "default": [], "options": file_spec},
-            **_arguments.SLOT,
+            **_arguments.SLOT_PATHS,
             "lock_timeout": {"type": "float", "default": 60.0},
             "program_dir": {"type": "path", "default": f"{_paths.LIB_DIR}/b70slot"},
             "command": {"type": "path", "default": f"{_paths.BIN_DIR}/b70ctl"},

@@ -22,9 +22,8 @@ description:
   - The result is a record of the kind C(soak) in O(records_dir), also of a soak that was killed.
 extends_documentation_fragment:
   - arcpro.b70.attributes
-  - arcpro.b70.attributes.actiongroup_b70
+  - arcpro.b70.attributes.actiongroup_slot
   - arcpro.b70.slot
-  - arcpro.b70.slot.frontdoor
   - arcpro.b70.recorded_work
   - arcpro.b70.recorded_work.records
 attributes:

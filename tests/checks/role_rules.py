@@ -18,6 +18,7 @@ PLAYBOOK_WORDS = frozenset({"profile"})
 PATHS = Path("roles/paths/vars/main.yml")
 PATHS_IN_CODE = ("plugins/module_utils/_paths.py", "plugins/module_utils/_slot/words/types.py")
 WORD = re.compile(r"\w+")
+HANDED_ON = re.compile(r"\{\{ (\w+) \| default\(omit\) \}\}")
 BLOCKS = ("block", "rescue", "always")
 
 
@@ -53,12 +54,40 @@ def entry_points(role: Path) -> dict[str, dict[str, Any]]:
     return {name: (spec or {}).get("options") or {} for name, spec in specs.items()}
 
 
+def module_options(root: Path, module: str) -> dict[str, dict[str, Any]]:
+    """Return the options of a module of ours, with those of its documentation fragments."""
+    options: dict[str, dict[str, Any]] = {}
+    found = [(root / f"plugins/modules/{module}.py", "DOCUMENTATION")]
+    while found:
+        file, name = found.pop()
+        said = yaml.safe_load(re.findall(rf'{name} = r?"""(.*?)"""', file.read_text(), re.DOTALL)[0])
+        options |= said.get("options") or {}
+        for fragment in said.get("extends_documentation_fragment") or []:
+            stem, _dot, part = fragment.removeprefix("arcpro.b70.").partition(".")
+            found.append((root / f"plugins/doc_fragments/{stem}.py", part.upper() or "DOCUMENTATION"))
+    return options
+
+
+def handed_on(role: Path) -> dict[str, tuple[str, str]]:
+    """Return the variables that a role hands to a module of ours where they are set: name -> (module, option)."""
+    return {
+        found[1]: (module.rpartition(".")[2], option)
+        for file in sorted((role / "tasks").glob("*.yml"))
+        for task in walk_tasks(load(file))
+        for module, given in task.items()
+        if module.startswith("arcpro.b70.") and isinstance(given, dict)
+        for option, value in given.items()
+        if (found := HANDED_ON.fullmatch(str(value)))
+    }
+
+
 def check_role_defaults(root: Path) -> list[str]:
-    """Defaults and argument specs name the same variables with the same values; only required ones have no default."""
+    """Defaults and argument specs name the same variables with the same values; only required ones have no default, and
+    those that are handed to a module, whose documentation the specs then agree with."""
     found = []
     for role in roles(root):
         defaults = load(role / "defaults" / "main.yml") or {}
-        points = entry_points(role)
+        points, handed = entry_points(role), handed_on(role)
         if "main" not in points and (role / "tasks").is_dir():
             found.append(f"{role.name}: meta/argument_specs.yml has no entry point main")
         options: dict[str, Any] = {}
@@ -70,6 +99,13 @@ def check_role_defaults(root: Path) -> list[str]:
                 if spec.get("required"):
                     if name in defaults:
                         found.append(f"{role.name}: {point}: {name} is required and has a default")
+                elif name in handed:
+                    module, option = handed[name]
+                    said = module_options(root, module)[option]
+                    if wrong := [key for key in ("type", "choices", "default") if spec.get(key) != said.get(key)]:
+                        found.append(
+                            f"{role.name}: {point}: {name} and {option} of {module} differ: {', '.join(wrong)}"
+                        )
                 elif name not in defaults:
                     found.append(f"{role.name}: {point}: {name} is not in defaults/main.yml")
                 elif spec.get("default") != defaults[name]:
@@ -212,9 +248,10 @@ def defined_names(task: dict[str, Any]) -> Iterator[str]:
 
 
 def check_prefixes(root: Path) -> list[str]:
-    """Variables carry the name of their role; those of a playbook start with b70_ or with a role's name."""
+    """Variables carry the name of their role; those of a playbook start with b70_ or with the name of a role or of an
+    entry point."""
     found = []
-    names = [role.name for role in roles(root)]
+    names = {name for role in roles(root) for name in (role.name, *entry_points(role))}
     for role in roles(root):
         allowed = (f"{role.name}_", f"__{role.name}_")
         for part in ("defaults", "vars"):

@@ -44,6 +44,8 @@ GOOD = {
     "roles/paths/vars/main.yml": "__paths_own: {data: /mnt/data}\n__paths_data_dir: x\n",
     "plugins/module_utils/_paths.py": 'DATA_DIR = "/mnt/data"\n',
     "plugins/modules/door.py": 'EXAMPLES = r"""\ndoor: /mnt/data/door\n"""\nDOOR = "/mnt/database"\n',
+    "plugins/modules/b70_door.py": 'DOCUMENTATION = """\nextends_documentation_fragment: [arcpro.b70.door]\n"""\n',
+    "plugins/doc_fragments/door.py": 'DOCUMENTATION = """\noptions: {port: {type: int, default: 81}}"""\n',
     "roles/door/vars/main.yml": "__door_dir: /mnt/database\n",
     "playbooks/site.yml": "- hosts: localhost\n  connection: local\n  roles: [{role: arcpro.b70.door}]\n",
     "site.yml": "- name: All\n  ansible.builtin.import_playbook: playbooks/site.yml\n",
@@ -52,6 +54,12 @@ GOOD = {
 BROKEN = [
     (role_rules.check_role_defaults, "roles/door/defaults/main.yml", "door_port: 81\n", "door_port is 80"),
     (role_rules.check_role_defaults, "roles/door/defaults/main.yml", "{}\n", "door_port is not in defaults"),
+    (
+        role_rules.check_role_defaults,
+        "roles/door/tasks/main.yml",
+        "- arcpro.b70.b70_door: {port: '{{ door_port | default(omit) }}'}\n",
+        "door_port and port of b70_door differ: default",
+    ),
     (
         role_rules.check_role_defaults,
         "roles/door/defaults/main.yml",

@@ -30,7 +30,7 @@ GOOD = {
     "README.md": "[a](docs/a.md#part) [b](https://example.org/x)\n\n```\nmake lint\n```\n",
     "docs/a.md": "text\n",
     "plugins/modules/b70_one.py": HEADER,
-    "meta/runtime.yml": "action_groups: {b70: [b70_one]}\n",
+    "meta/runtime.yml": "action_groups: {b70: [b70_one], slot: []}\n",
     "plugins/module_utils/a.py": HEADER + "from .b import B\n",
     "plugins/module_utils/b.py": HEADER + 'B = 1\n\n\ndef two():\n    """Return 2."""\n',
     "pyproject.toml": "[tool.pytest.ini_options]\npythonpath = ['src']\n",

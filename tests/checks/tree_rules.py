@@ -149,15 +149,18 @@ def check_no_exceptions(root: Path, files: Sequence[Path]) -> list[str]:
 
 
 def check_action_group(root: Path) -> list[str]:
-    """The action group of meta/runtime.yml is the list of modules."""
-    runtime = yaml.safe_load((root / "meta" / "runtime.yml").read_text())
-    listed = runtime.get("action_groups", {}).get("b70", [])
-    present = sorted(file.stem for file in (root / "plugins" / "modules").glob("b70_*.py"))
-    return (
-        []
-        if sorted(listed) == present
-        else [f"meta/runtime.yml: group b70 is {sorted(listed)}, the modules are {present}"]
-    )
+    """The action groups of meta/runtime.yml are the list of modules, and of those with options for where a slot is."""
+    groups = yaml.safe_load((root / "meta" / "runtime.yml").read_text()).get("action_groups", {})
+    files = sorted((root / "plugins" / "modules").glob("b70_*.py"))
+    wanted = {
+        "b70": [file.stem for file in files],
+        "slot": [file.stem for file in files if "  - arcpro.b70.slot\n" in file.read_text()],
+    }
+    return [
+        f"meta/runtime.yml: group {name} is {sorted(groups.get(name, []))}, the modules are {present}"
+        for name, present in wanted.items()
+        if sorted(groups.get(name, [])) != present
+    ]
 
 
 def check_lock(root: Path) -> list[str]:

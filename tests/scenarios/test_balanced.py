@@ -62,7 +62,7 @@ class Balanced:
             "replace": "sim-a,sim-b",
             "load_balancer_group": "b70_behind",
             "rollout_dir": str(self.folder / "rollouts"),
-            "benchmark_evidence_dir": str(self.folder / "records"),
+            "evidence_dir": str(self.folder / "records"),
         }
         done = subprocess.run(
             [

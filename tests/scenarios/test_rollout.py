@@ -54,7 +54,7 @@ class Play:
         self.records = folder.parent / f"{folder.name}-records"
 
     def start(self, *words: str, playbook: str = "rollout.yml", **given: Any) -> subprocess.Popen[str]:
-        values = {**GIVEN, "rollout_dir": str(self.folder), "benchmark_evidence_dir": str(self.records), **given}
+        values = {**GIVEN, "rollout_dir": str(self.folder), "evidence_dir": str(self.records), **given}
         command = ["ansible-playbook", "-i", "inventory/lab.yml", playbook, *words, "-e", json.dumps(values)]
         return subprocess.Popen(
             command,

@@ -27,7 +27,7 @@ def arguments(folder: Path) -> list[str]:
         "benchmark_shapes": SHAPES,
         "benchmark_streams": [2, 64],
         "benchmark_prefixes": ["cold"],
-        "benchmark_evidence_dir": str(folder),
+        "evidence_dir": str(folder),
         "benchmark_limit": 300,
     }
     return ["playbooks/benchmark.yml", "-e", json.dumps(given)]

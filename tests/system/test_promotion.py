@@ -47,7 +47,7 @@ WITH_CLAIMS = ("-e", json.dumps({"b70_profiles": {"tiny-claims": CLAIMS}}))
 
 
 def arguments(folder: Path, profile: str, **given: Any) -> list[str]:
-    values = {"profile": profile, "promotion_evidence_dir": str(folder), "promotion_api_key": KEY, **given}
+    values = {"profile": profile, "evidence_dir": str(folder), "promotion_api_key": KEY, **given}
     return ["playbooks/promote.yml", "-e", json.dumps(values)]
 
 

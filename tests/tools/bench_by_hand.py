@@ -122,7 +122,7 @@ class Bench:
                 "benchmark_streams": [self.streams],
                 "benchmark_targets": targets,
                 "benchmark_prefixes": ["cold"],
-                "benchmark_evidence_dir": folder,
+                "evidence_dir": folder,
             }
             words = ("--limit", self.name, "--tags", "verify", "-e", json.dumps(given))
             done = play("playbooks/benchmark.yml", *words, limit_s=2 * LIMIT_S)

@@ -23,7 +23,7 @@ from jinja2 import Environment
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN = "<!-- variables: written by `make docs` from meta/argument_specs.yml -->"
 END = "<!-- end of variables -->"
-LONG = 70
+LONG = 80
 PATHS = Path("roles/paths/vars/main.yml")
 
 

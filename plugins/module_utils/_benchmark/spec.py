@@ -7,22 +7,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import _arguments
+from .. import _arguments, _paths
 from .comparison import COLD, ENGINE, FRONTDOOR, WARM
 from .generators import GENERATORS
 
 STATES = ("measured", "foreseen")
 _TARGETS, _PREFIXES = [FRONTDOOR, ENGINE], [COLD, WARM]
+_SHAPES = ["short-128", "2k-128", "2k-512", "random-512-1536", "15k-128", "28k-128"]
 
 ARGUMENTS: dict[str, Any] = {
     **_arguments.JOURNAL,
     **_arguments.RECORDED_WORK,
-    "shapes": {"type": "list", "elements": "raw", "required": True},
+    "shapes": {"type": "list", "elements": "raw", "default": _SHAPES},
     "streams": {"type": "list", "elements": "int", "default": []},
     "targets": {"type": "list", "elements": "str", "choices": _TARGETS, "default": _TARGETS},
     "prefixes": {"type": "list", "elements": "str", "choices": _PREFIXES, "default": _PREFIXES},
     "generator": {"type": "str", "choices": list(GENERATORS), "default": GENERATORS[0]},
-    "tools_python": {"type": "path", "required": True},
+    "tools_python": {"type": "path", "default": f"{_paths.EVIDENCE_DIR}/bin/python"},
     "user": {"type": "str", "default": "b70"},
     "api_key": {"type": "str", "default": "", "no_log": True},
     "band": {"type": "float", "default": 0.1},

@@ -19,7 +19,6 @@ HOST: dict[str, dict[str, Any]] = {
     "default_stack": {"type": "str", "default": "xpu"},
     "limit": {"type": "int", "default": 60},
     **_arguments.SLOT,
-    **_arguments.FRONTDOOR,
     "stack_root": {"type": "path", "default": _paths.STACK_ROOT},
     "data_dirs": {"type": "list", "elements": "path", "default": [_paths.DATA_DIR, _paths.CACHE_DIR, _paths.STATE_DIR]},
     "cache_dirs": {
