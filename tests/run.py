@@ -628,6 +628,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         except ValueError as error:
             parser.error(str(error))
     JUNIT.mkdir(parents=True, exist_ok=True)
+    # A run that is told to end takes its steps with it, as one that is interrupted does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
     outcomes = run(wanted, commit)
     due: dict[str, str] = {}

@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -169,6 +171,16 @@ def test_a_command_that_does_not_end_is_stopped_with_its_children(tmp_path: Path
 
 
 @pytest.mark.skipif(not AUTOGROUP.exists(), reason="this kernel does not share processors among sessions")
+def test_a_run_that_is_told_to_end_ends_its_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps(monkeypatch, lint=python(f"import os, signal, time\nos.kill({os.getpid()}, signal.SIGTERM)\ntime.sleep(900)"))
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run.main(["lint"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_the_niceness_of_a_step_counts_against_other_sessions(tmp_path: Path) -> None:
     command = python(f"""while not open("{AUTOGROUP}").read().strip().endswith("nice 7"): pass""")
     assert asyncio.run(run.run_command(command, (tmp_path / "log").open("w+b"), 7)) == ""
