@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from ..model.journal import Memory, Verified
+from ..model.journal import IDLE, Memory, Verified
 from ..model.profile import Profile, parse_profile
 from ..model.quarantine import Quarantine
 from ..model.rendering import Rendering, without_a_start
@@ -111,7 +111,7 @@ class Seen:
     neighbours: tuple[Neighbour, ...] = ()  # other slots that use cards of the target
     crowded: str = ""  # why the target's engine can't start beside what runs
     wakes: bool = False  # the target's engine sleeps, and can be woken
-    drowsy: tuple[str, ...] = ()  # running units whose engine may be put to sleep for the target
+    drowsy: tuple[str, ...] = ()  # running units whose engine may be put to sleep
     apart: tuple[str, ...] = ()  # running units that are not in the way of the target's engine
 
     @property
@@ -460,7 +460,8 @@ def plan(request: Request, seen: Seen) -> SwitchPlan:
     served = _serves(request, seen)
     others = any(unit.running and unit.name not in seen.target_units for unit in known)
     # Clients never reach one that was woken and did not pass its canary.
-    standby = kind is RunKind.SWITCH and not (partial or beside or batches or request.restart)
+    idle = kind is RunKind.STOP and request.who == IDLE
+    standby = idle or (kind is RunKind.SWITCH and not (partial or beside or batches or request.restart))
     wakes = standby and seen.wakes and request.gate is Gate.VERIFIED
     phases = _forward(
         kind,
@@ -485,7 +486,7 @@ def plan(request: Request, seen: Seen) -> SwitchPlan:
     elif Phase.STOP in phases and not spares:
         # Of other sleepers, memory decides whether they end.
         ends = () if wakes else seen.target_units
-        every = seen.target is None or not seen.target.standby
+        every = not (idle if seen.target is None else seen.target.standby)
         stop += tuple(unit.name for unit in seen.units if unit.at_work and unit.asleep and (every or unit.name in ends))
     if kind is RunKind.NOTHING:
         disable: tuple[str, ...] = ()

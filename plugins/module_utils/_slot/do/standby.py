@@ -17,8 +17,9 @@ from operator import attrgetter
 from ..decide.machine import sleep_action, wake_action
 from ..kinds.kind import Sleep
 from ..kinds.table import kind_of
-from ..look.memory import MEMINFO, bytes_of, gib, kept_asleep, needed_awake
+from ..look.memory import MEMINFO, SPARED_BYTES, bytes_of, gib, kept_asleep, needed_awake
 from ..look.observe import load_profile, slot_units
+from ..model.journal import IDLE
 from ..model.profile import Profile
 from ..model.slot_file import read_slot_file
 from ..model.standby import Sleeper, read_sleeper, room
@@ -42,21 +43,22 @@ def sleepers(run: Run) -> tuple[UnitState, ...]:
 def ending(run: Run, falls: Sequence[UnitState]) -> tuple[tuple[UnitState, ...], bool]:
     """Return (the sleepers that end now, whether `falls` may sleep).
 
-    All end where nothing is served, or a profile without standby. Others end that can't be woken any more, and the
-    oldest ones where memory has no room for all, or there are too many.
+    All end where a profile without standby is served, or nothing, unless that is because nobody asked. Others end that
+    can't be woken any more, and the oldest ones where memory has no room for all, or there are too many.
     """
-    there = sleepers(run)
-    if run.direction is Direction.HALT or not run.request.active or not run.profile.standby:
+    there, target = sleepers(run), run.profile if run.request.active else None
+    if run.direction is Direction.HALT or not (run.request.who == IDLE if target is None else target.standby):
         return there, False
+    units = () if target is None else target.units
     known = {unit.name: read_sleeper(run.fx.files, run.layout, unit.name) for unit in there}
     living = [
         found
         for unit in there
         if (found := known[unit.name]) and unit.settled and found.invocation_id == unit.invocation_id
     ]
-    stays = [sleeper for sleeper in living if run.wakes or sleeper.unit not in run.profile.units]
-    others = sorted((one for one in stays if one.unit not in run.profile.units), key=attrgetter("since"))
-    needed = needed_awake(run.fx, run.profile, asleep=run.wakes)
+    stays = [sleeper for sleeper in living if run.wakes or sleeper.unit not in units]
+    others = sorted((one for one in stays if one.unit not in units), key=attrgetter("since"))
+    needed = SPARED_BYTES if target is None else needed_awake(run.fx, target, asleep=run.wakes)
     needed += sum(kept_asleep(run.fx, _profile_of(run, unit)) for unit in falls)
     count, sleeps = _room(run, needed, others, more=len(falls))
     gone = {*known} - {one.unit for one in stays} | {one.unit for one in others[:count]}

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..ask.identity import command_drift, environment_drift
 from ..decide.machine import Look, Seen
-from ..model.journal import Memory, Verified
+from ..model.journal import IDLE, Memory, Verified
 from ..model.profile import Profile
 from ..model.quarantine import read as read_quarantine
 from ..model.rendering import Rendering, alike, check_profile, committed, in_place, pending, without_a_start
@@ -279,7 +279,7 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
         quarantine=read_quarantine(fx, layout),
     )
     if not request.active or request.profile is None:
-        return seen
+        return replace(seen, drowsy=_drowsy(fx, layout, seen)) if request.who == IDLE else seen
     name = request.profile
     live = in_place(fx.files, layout, name)
     new = _new(fx, layout, request, back)
@@ -311,11 +311,7 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
     return replace(
         seen,
         wakes=unchanged and all(_sleeps_on(fx, layout, look, state) for look in looks),
-        drowsy=tuple(
-            unit.name
-            for unit in units
-            if target.standby and request.mode is Mode.SWITCH and _may_sleep(fx, layout, unit, seen)
-        ),
+        drowsy=_drowsy(fx, layout, seen) if target.standby and request.mode is Mode.SWITCH else (),
         target=target,
         rendering=new or live,
         live=live,
@@ -340,14 +336,12 @@ def _sleeps_on(fx: Effects, layout: Layout, look: Look, state: SlotState | None)
     return same_rendering(fx, layout, single, state, unit)
 
 
-def _may_sleep(fx: Effects, layout: Layout, unit: UnitState, seen: Seen) -> bool:
-    """Return whether the unit's engine is served and verified, and of a profile that may sleep."""
-    if seen.state is None or not unit.settled or not seen.state.passed.get(unit.invocation_id):
-        return False
-    try:
-        return load_profile(fx, layout, layout.profile_of(unit.name)).standby
-    except SlotFault:
-        return False
+def _drowsy(fx: Effects, layout: Layout, seen: Seen) -> tuple[str, ...]:
+    """Return the units whose engine is served and verified, and of a profile that may sleep."""
+    passed = {} if seen.state is None else seen.state.passed
+    names = [unit.name for unit in seen.units if unit.settled and passed.get(unit.invocation_id)]
+    sides = ((name, side_of(fx, layout, name)) for name in names)
+    return tuple(name for name, side in sides if side is not None and side.standby)
 
 
 def _published(state: SlotState, profile: Profile) -> dict[str, Any]:

@@ -54,6 +54,7 @@ def test_a_switch_and_its_end() -> None:
         "to": "b",
         "fingerprint": None,
         "outcome": "rolled_back",
+        "way": None,
         "served": "a",
         "seconds": 3.5,
         "failed_phase": "canary",

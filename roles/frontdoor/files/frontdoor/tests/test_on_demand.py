@@ -458,6 +458,26 @@ async def test_a_model_that_nobody_asks_for_is_unloaded_until_the_next_request(
 
 
 @on_virtual_loop
+async def test_a_model_that_sleeps_is_expected_soon(tmp_path: Path) -> None:
+    """Its loads took longer than a request that hears nothing may wait."""
+    note = tmp_path / "liveness.json"
+    async with door(tmp_path, **BY_IDLE) as host:
+        host.note("tiny-a", "tiny-a", outcome="committed", seconds=900.0, way="plain")
+        await until(lambda: host.run.app.first.slot.state.idle, 2 * IDLE_S)
+        told = {"schema": 1, "engines": [], "next": None, "standby": [{"profile": "tiny-a", "since": "", "bytes": 1}]}
+        told |= dict.fromkeys(("at", "policy", "verification", "action", "counts", "cards"))
+        note.write_text(json.dumps(told))
+        assert (await host.models())["served-tiny-a"] == "standby"
+        assert (await host.ask("tiny-a")).status == 200
+        await until(lambda: host.run.app.first.slot.state.idle, 2 * IDLE_S)
+        note.unlink()
+        host.note("tiny-a", "tiny-a", outcome="committed", seconds=900.0, way="plain")
+        assert (await host.models())["served-tiny-a"] == "loadable"
+        answer = await host.ask("tiny-a")
+        assert (answer.status, answer.json["error"]["code"]) == (503, "loading")
+
+
+@on_virtual_loop
 async def test_a_request_that_comes_while_a_model_is_unloaded_waits_for_it(tmp_path: Path) -> None:
     async with door(tmp_path, **BY_IDLE) as host:
         await until(lambda: host.asked, 2 * IDLE_S)

@@ -614,7 +614,7 @@ class FakeHost:
             if self.enabled != sorted(target) and not (self.enabled == [] and self.layout.unit_dir in self.readonly):
                 raise Broken(f"{target} is served, enabled is {self.enabled}")
         else:
-            if self.running or self.sleeping:
+            if self.running or (self.sleeping and not (state and state.idle)):
                 raise Broken(f"closed, but {self.running} run and {self.sleeping} sleep")
             if {*map(self.layout.profile_of, self.enabled)} - {self.wanted}:
                 raise Broken(f"{self.enabled} would start at boot, and {self.wanted} is wanted")

@@ -304,6 +304,85 @@ def test_a_reboot_leaves_no_sleeper():
     host.assert_invariants()
 
 
+def idle(host):
+    return b70ctl(host, "stop", "--idle", "--why", "nobody asked for a for 60 s")[0]
+
+
+def test_a_model_that_nobody_asks_for_sleeps_and_the_next_request_wakes_it():
+    host = served(most=1, asleep="")
+    process, starts = host.unit("a").invocation, host.starts
+    assert idle(host) == 0
+    assert (host.served(), host.running, host.sleeping, host.enabled) == ({}, [], [A], [])
+    assert (host.state.phase, host.state.idle["profile"]) == ("stopped", "a")
+    assert last_end(host)["actions"][-2:] == [f"put {A} to sleep", "record the slot as stopped"]
+    host.assert_invariants()
+    watching = daemon.Controller(host.effects(), LAYOUT, print)
+    for _number in range(4):
+        watching.look()
+        host.mono += 20
+        host.tick()
+    assert (host.sleeping, host.starts, host.state.phase) == ([A], starts, "stopped")
+    result = switch(host, "a")
+    assert (result["outcome"], result["way"], result["verified"]) == ("committed", "standby", True), result["msg"]
+    assert (host.served(), host.starts) == ({process: True}, starts)
+    host.assert_invariants()
+
+
+def test_other_sleepers_stay_as_far_as_there_is_room():
+    for most, left in ((2, [A, B]), (1, [A])):
+        host = served(most=most)
+        assert idle(host) == 0
+        assert host.sleeping == left
+    assert switch(host, "b")["way"] == "plain"
+    assert host.sleeping == [A]
+    host.assert_invariants()
+
+
+@pytest.mark.parametrize("why", ["never_sleeps", "answers", "memory", "unverified"])
+def test_one_that_cannot_sleep_is_stopped_for_idleness(why):
+    host = served(asleep="")
+    if why == "never_sleeps":
+        host.unit("a").sleep_fault = why
+    elif why == "answers":
+        host.generations = [host.mono + 10000]
+    elif why == "memory":
+        host.available = 3 * 2**30
+    else:
+        host.gate_verified = False
+        assert switch(host, "c", gate=Gate.HEALTHY)["outcome"] == "committed"
+    asleep = host.sleeping
+    assert idle(host) == 0
+    assert (host.running, host.sleeping, host.state.phase) == ([], asleep, "stopped")
+
+
+@pytest.mark.parametrize("fault", ["hang_wake", "never_wakes", "wrong_awake", "dies_asleep"])
+def test_one_that_does_not_come_back_from_idleness_is_loaded(fault):
+    host = served(asleep="")
+    host.unit("a").sleep_fault = fault
+    idle(host)
+    result = switch(host, "a")
+    assert (result["outcome"], result["way"], result["verified"]) == ("committed", "plain", True), result["msg"]
+    host.assert_invariants()
+
+
+def test_a_person_who_stops_an_idle_slot_ends_its_sleepers_and_a_boot_leaves_none():
+    for end in (lambda host: switch(host, None), FakeHost.reboot):
+        host = served()
+        idle(host)
+        end(host)
+        assert (host.running, host.sleeping) == ([], [])
+
+
+def test_a_kill_while_it_falls_asleep_for_idleness_is_settled():
+    for number, left in killed_anywhere(served(), idle, step=3):
+        left.mono += 30
+        recover(left)
+        assert left.open or left.state.phase in ("stopped", "switching"), number
+        left.check()
+        assert switch(left, "a")["outcome"] in ("committed", "unchanged"), number
+        left.assert_invariants()
+
+
 class StandbyModel(SlotModel):
     """The same schedules, where engines may sleep, and what can go wrong with that.
 
@@ -321,6 +400,10 @@ class StandbyModel(SlotModel):
         super().make()
         self.fake_host.cards = 1
         self.fake_host.render_standby(*"abc", most=2, cards=1)
+
+    @rule()
+    def nobody_asks(self):
+        self.run(None, who="idle")
 
     @rule(name=st.sampled_from("abc"), fault=st.sampled_from(("", "", *SLEEP_FAULTS)))
     def sleep_is_broken_or_mended(self, name, fault):

@@ -22,6 +22,7 @@ from frontdoor.policy.keys import Keys
 from frontdoor.policy.routes import MODELS, STREAMING_PATHS
 from frontdoor.slot.current import STOPPING
 from frontdoor.slot.journal import history
+from frontdoor.slot.liveness import liveness
 
 ALL = "*"
 _MOVING = ("switching", "verifying")
@@ -29,8 +30,8 @@ _MOVING = ("switching", "verifying")
 _HARMLESS = (None, "committed", "degraded", "unchanged", "interrupted", "deferred")
 # the pause after a load that the host did not begin, for its profile; and after one that met another switch, for all
 _PAUSE_S, _LOCKED_S = 60.0, 5.0
-# the seconds of a load where the journal has none
-_GUESS_S = 180.0
+# the seconds of a load, and of a wake, where the journal has none
+_GUESS_S, _WAKE_S = 180.0, 15.0
 # stands for the name of the key where requests need none
 _NOBODY = "on-demand"
 _REFUSED_NOW = "the host did not begin to load it; the frontdoor's journal says why"
@@ -128,7 +129,7 @@ class Line:
         self.target = place.target
         self._place, self._demand = place, demand
         self._allowed, self._idle_s = slot.on_demand, slot.idle_s
-        self._history = history(slot.journal_file)
+        self._history, self._watchdog = history(slot.journal_file), liveness(slot.state_file)
         self._loop = demand.server.loop
         self.stats = demand.server.ledger.metrics.slots[place.name]
         #: a queue like that for permits, of which there are none
@@ -212,7 +213,7 @@ class Line:
                 **{text: known.get(text) or "" for text in ("title", "status", "fingerprint")},
                 "served_model_name": served,
                 "modalities": known.get("modalities") or [],
-                "state": "loadable" if may else "blocked",
+                "state": "blocked" if not may else "standby" if self._sleeps(profile) else "loadable",
                 "slot": self._place.name,
                 "verified": False,
             }
@@ -324,11 +325,17 @@ class Line:
         left_s = self._load_s(target) if left is None else left
         return eta_s(view, before, profile, now, min_serve_s, self._load_s, target, left_s if target else 0.0)
 
+    def _sleeps(self, profile: str) -> bool:
+        return any(one["profile"] == profile for one in (self._watchdog.read() or {}).get("standby", ()))
+
     def _load_s(self, profile: str) -> float:
-        """Estimate how long a load takes: as the last of this profile, or the longest of all."""
-        loads = [row for row in self._rows if row["seconds"] and row["outcome"] == "committed"]
+        """Estimate how long a load takes, or a wake: as the last of this profile, or the longest of all."""
+        wakes = self._sleeps(profile)
+        rows = (row for row in self._rows if row["seconds"] and row["outcome"] == "committed")
+        loads = [row for row in rows if (row["way"] == "standby") == wakes]
         own = [row["seconds"] for row in loads if row["to"] == profile]
-        return float(own[0] if own else max((row["seconds"] for row in loads), default=_GUESS_S))
+        default = _WAKE_S if wakes else _GUESS_S
+        return float(own[0] if own else max((row["seconds"] for row in loads), default=default))
 
     def look(self) -> None:
         """Let requests go on whose model is served, refuse those whose model cannot be, and ask for the next one."""

@@ -14,7 +14,7 @@ KEPT = 10
 # bytes read of a journal that has grown: more than ten switches take
 _TAIL_BYTES = 512 * 1024
 _REASON_CHARS = 400
-_END = ("outcome", "served", "seconds", "failed_phase", "reason")
+_END = ("outcome", "way", "served", "seconds", "failed_phase", "reason")
 
 
 def _text(entry: Any, name: str) -> str | None:
@@ -50,6 +50,7 @@ def remember(raw: bytes) -> list[dict[str, Any]]:
             seconds = entry.get("seconds")
             found[name] |= {
                 "outcome": _text(entry, "outcome"),
+                "way": _text(entry, "way"),
                 "served": _text(entry, "profile"),
                 "seconds": seconds if isinstance(seconds, int | float) else None,
                 "failed_phase": _failed_phase(entry),
