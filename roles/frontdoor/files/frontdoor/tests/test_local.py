@@ -305,7 +305,7 @@ def test_refusals_at_the_door_are_taken_together_for_a_while_and_bounded() -> No
     assert len(activity.report()["requests"]) < 10
 
 
-def test_lines_of_requests_are_sorted_json_whatever_stands_in_them() -> None:
+def test_lines_of_requests_are_json_whatever_stands_in_them() -> None:
     reading, writing = os.pipe()
     route = Route(Kind.ENGINE, '/v1/100%d/"x"', gated=True)
     ledger = Ledger(EventLog(writing), lambda: 1.23456, lambda _s, _work: None, lambda _slot, _s: None)
@@ -316,7 +316,7 @@ def test_lines_of_requests_are_sorted_json_whatever_stands_in_them() -> None:
     os.close(reading)
     os.close(writing)
     found = orjson.loads(line)
-    assert line == orjson.dumps(found, option=orjson.OPT_SORT_KEYS).decode() + "\n"
+    assert line == orjson.dumps(found).decode() + "\n"
     assert (found["client"], found["path"]) == ("::1%eth0", '/v1/100%d/"x"')
     # the loop's clock is told as the time of day
     assert before <= found["ts_ms"] <= time.time() * 1000

@@ -107,9 +107,8 @@ class Held:
             self._line.remember(self)
             self.refuse(errors.loading(self.profile, self._line.eta_s(self.profile)))
             return
-        head = self._client.say_waiting(self._head, now - self._told) if self.streams else None
-        if head is not None:
-            self._head, self._told = head, now
+        if self.streams and self._client.say_waiting(self._head, now - self._told):
+            self._told = now
 
     def _count(self, number: int) -> None:
         self._client.server.memory.add(self.client_key, number * len(self._document.body))

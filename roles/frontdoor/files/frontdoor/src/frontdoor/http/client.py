@@ -20,7 +20,7 @@ from frontdoor.config import Limits
 from frontdoor.errors import CLOSE, KEPT, Refusal
 from frontdoor.http.body import BodyReader, document_of, limit_of, too_large
 from frontdoor.http.chunks import LAST_CHUNK, chunk
-from frontdoor.http.head import END, EVENT_STREAM, HeadError, RequestHead, request_head, uncoded
+from frontdoor.http.head import END, EVENT_STREAM, HeadError, RequestHead, request_head
 from frontdoor.networks import client_key, is_address, plain
 from frontdoor.observability.ledger import Ledger
 from frontdoor.observability.metrics import CLIENT_CLOSED, CLIENT_STALLED
@@ -391,14 +391,15 @@ class ClientConnection(asyncio.Protocol):
         """Return header lines of each answer: the request's name, and those for the browser that sent it."""
         return self.id_line + self.server.cors.fields(head.origin) if head.origin else self.id_line
 
-    def say_waiting(self, head: RequestHead, silent_s: float) -> RequestHead | None:
+    def say_waiting(self, head: RequestHead, silent_s: float) -> bool:
         """Keep a client that asked for a stream, and all proxies before it, from giving up while its request waits.
 
-        Return the head that the engine is to get now; None where the client was told less than a while ago.
+        Return False where the client was told less than a while ago.
         """
         if not 0 < self.server.queue_keepalive_s <= silent_s:
-            return None
-        head = uncoded(head)
+            return False
+        # what is told already stands before what the engine sends
+        head.uncoded()
         top = b""
         if not self.opened:
             self.opened = True
@@ -409,7 +410,7 @@ class ClientConnection(asyncio.Protocol):
             top = errors.response(200, None, fields)
         said = errors.waiting(head.route.style)
         self.write(top + (chunk(said) if head.http11 else said))
-        return head
+        return True
 
     def turn_away(self, refusal: Refusal, head: RequestHead | None, raw: bytes = b"") -> None:
         """Write an error of the frontdoor's own, which the caller notes; `raw` is a head that was not understood."""

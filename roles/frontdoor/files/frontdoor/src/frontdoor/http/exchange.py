@@ -262,7 +262,7 @@ class Exchange:
         http11, self._last_activity = head.http11, self._last_activity + self._first_byte_s
         if self._size >= _SMALL and self._body_unread(response):
             # bytes that it leaves unread would stand before the next request on that connection
-            response = response._replace(keep_alive=False)
+            response.keep_alive = False
         opened = client.opened
         if opened and response.status == 200 and not response.event_stream:
             self._broken("a stream was asked for, and it is none")
@@ -459,9 +459,8 @@ class Exchange:
         """
         limit_s = self._limit_s
         if self._permit is not None and self._permit.waiting:
-            head = self._client.say_waiting(self._head, now - self._last_activity) if self._streams else None
-            if head is not None:
-                self._head, self._last_activity = head, now
+            if self._streams and self._client.say_waiting(self._head, now - self._last_activity):
+                self._last_activity = now
             return
         if self._paused:
             return

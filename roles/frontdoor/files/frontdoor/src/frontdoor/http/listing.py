@@ -38,8 +38,8 @@ class Listing(Exchange):
     def __init__(self, client: ClientConnection, target: Target, head: RequestHead) -> None:
         _path, mark, query = head.line.split(b" ")[1].partition(b"?")
         line = b"GET %b%b%b HTTP/1.1\r\n" % (MODELS.encode(), mark, query)
-        asked = head._replace(line=line, fields=_NOT_SENT.sub(b"", head.fields))
-        super().__init__(client, target, asked, 0, b"")
+        head.line, head.fields = line, _NOT_SENT.sub(b"", head.fields)
+        super().__init__(client, target, head, 0, b"")
 
     @property
     def _limit_s(self) -> float:

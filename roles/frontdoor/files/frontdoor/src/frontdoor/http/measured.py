@@ -15,9 +15,9 @@ import orjson
 from frontdoor.admission.router import Wish
 from frontdoor.http.client import ClientConnection, Target
 from frontdoor.http.exchange import Exchange
-from frontdoor.http.head import RequestHead, ResponseHead, uncoded
+from frontdoor.http.head import RequestHead, ResponseHead
 from frontdoor.http.listing import ABOUT_BYTES
-from frontdoor.http.relay import BodyEditingRelay, EventEditingRelay, Relay, tells_usage, without_usage
+from frontdoor.http.relay import BodyEditingRelay, Relay, StreamRelay, without_usage
 from frontdoor.policy.document import Document
 from frontdoor.policy.routes import RESPONSES
 
@@ -95,7 +95,7 @@ def _ms(seconds: float | None) -> float | None:
 class Measured(Exchange):
     """An exchange whose answer gets metrics. Answers that are not 200 or not JSON pass as they are."""
 
-    __slots__ = ("_about", "_first_s", "_plain", "_usage")
+    __slots__ = ("_about", "_edits", "_first_s", "_usage")
 
     def __init__(
         self,
@@ -109,34 +109,29 @@ class Measured(Exchange):
         asked: Document,
     ) -> None:
         # nothing can be added to a compressed body
-        super().__init__(client, target, uncoded(head), size, body, permits, wish, asked=asked)
+        head.uncoded()
+        super().__init__(client, target, head, size, body, permits, wish, asked=asked)
         self._first_s: float | None = None
         # of a chat that is streamed: its report of tokens, and what else its chunks say
         self._usage: Any = None
         self._about: dict[str, Any] = {}
-        # the head as the engine sent it
-        self._plain: ResponseHead | None = None
+        # what puts metrics into the answer, where they can be
+        self._edits: Relay | None = None
 
     def _begin(self, response: ResponseHead, rest: bytes) -> None:
-        self._plain = None
+        self._edits = None
         if response.status == 200 and response.length != 0 and not _CODED.search(response.wire):
-            if response.event_stream:
-                # the given length is right only as long as nothing is added
-                self._plain = response if response.length is None else None
-            elif _JSON.search(response.wire):
-                self._plain = response
-                # its length is another one, known when all of it is there
-                wire = ABOUT_BYTES.sub(b"", response.wire)
-                response = response._replace(wire=wire, chunked=False, length=None)
+            # the length that is given is right only as long as nothing is added
+            if response.event_stream and response.length is None:
+                self._edits = StreamRelay(response, self._head.http11, self._edited_events)
+            elif not response.event_stream and _JSON.search(response.wire):
+                self._edits = BodyEditingRelay(response, self._head.http11, self._edited_body)
+                response.wire = ABOUT_BYTES.sub(b"", response.wire)
+                response.chunked, response.length = False, None
         super()._begin(response, rest)
 
     def _relay_of(self, response: ResponseHead) -> Relay:
-        plain, http11 = self._plain, self._head.http11
-        if plain is None:
-            return super()._relay_of(response)
-        if plain.event_stream:
-            return EventEditingRelay(plain, http11, self._edited_events)
-        return BodyEditingRelay(plain, http11, self._edited_body)
+        return super()._relay_of(response) if self._edits is None else self._edits
 
     # --- complete answers ------------------------------------------------------------------------------------------
 
@@ -187,7 +182,7 @@ class Measured(Exchange):
             for data in _DATA.finditer(events):
                 if not self._about or any(mark in data[1] for mark in _TELLS):
                     self._take_chunk(_object(data[1]) or {})
-        if self._hides and tells_usage(events):
+        if self._hides:
             events = without_usage(events)
         done = next((data for data in _DATA.finditer(events) if data[1] == _DONE), None) if _DONE in events else None
         if done is None:

@@ -31,6 +31,8 @@ def tells_usage(events: bytes) -> bool:
 
 def without_usage(events: bytes) -> bytes:
     """Return the whole events of a chat or a completion without those that only report tokens."""
+    if not tells_usage(events):
+        return events
     return b"".join([event for event in _EVENT.findall(events) if not (tells_usage(event) and _only_reports(event))])
 
 
@@ -74,9 +76,15 @@ class StreamRelay:
     event is held back until it is complete; one that is too long for that passes in parts.
     """
 
-    def __init__(self, head: ResponseHead, client_chunks: bool, hides_usage: bool = False) -> None:
-        """Take the head of an answer. With `hides_usage` an event stream's report of tokens is not passed on."""
-        self._hides = hides_usage and head.event_stream
+    def __init__(self, head: ResponseHead, client_chunks: bool, edit: Callable[[bytes], bytes] | None = None) -> None:
+        """Take the head of an answer.
+
+        The `edit` of an event stream gets whole events in order, and parts of those too long to be held. It returns
+        what is sent.
+        """
+        self._edit = edit if head.event_stream else None
+        # a read without a report of tokens has nothing to hide
+        self._hides = self._edit is without_usage
         self._scanner = ChunkScanner() if head.chunked else None
         self._events = head.event_stream
         self._client_chunks = client_chunks
@@ -98,10 +106,10 @@ class StreamRelay:
         """Return what the client is sent of what was read; sets `complete` at the end. Raises ResponseError."""
         scanner = self._scanner
         passes = self._between and data.endswith(self._ends) and is_one_chunk(data)
-        if passes and not (self._hides and tells_usage(data)):
+        if passes and (self._edit is None or (self._hides and not tells_usage(data))):
             return data
         if scanner is None:
-            return self._wrap(self._events_in(data))
+            return self._wrap(self._edited(self._events_in(data)))
         try:
             payload = scanner.feed(data)
         except ChunkError as exc:
@@ -110,10 +118,13 @@ class StreamRelay:
             self.complete = True
             self.reusable = not scanner.rest
             # trailers are discarded (RFC 9110 6.5.1), and so is what came behind the end
-            return self._wrap(self._held + payload, LAST_CHUNK)
+            return self._wrap(self._edited(self._held + payload), LAST_CHUNK)
         payload = self._events_in(payload)
         self._between = self._client_chunks and scanner.between and not self._held and not self._partly
-        return self._wrap(payload)
+        return self._wrap(self._edited(payload))
+
+    def _edited(self, data: bytes) -> bytes:
+        return data if self._edit is None or not data else self._edit(data)
 
     def _events_in(self, data: bytes) -> bytes:
         """Return the bytes that may leave now."""
@@ -143,35 +154,7 @@ class StreamRelay:
 
     def _wrap(self, data: bytes, end: bytes = b"") -> bytes:
         """Return the client's form of these bytes, and of the end of the body."""
-        if self._hides and tells_usage(data):
-            data = without_usage(data)
         return chunk(data) + end if self._client_chunks else data
-
-
-class EventEditingRelay(StreamRelay):
-    """An event stream to which events are added; its chunks are always rewritten."""
-
-    def __init__(self, head: ResponseHead, client_chunks: bool, edit: Callable[[bytes], bytes]) -> None:
-        """Take an `edit` that gets whole events in order, and parts of those too long to be held.
-
-        It returns what is sent.
-        """
-        super().__init__(head, False)
-        self._edit = edit
-        self._wraps = client_chunks
-
-    def feed(self, data: bytes) -> bytes:
-        """Return what the client is sent of what was read; sets `complete` at the end. Raises ResponseError."""
-        data = super().feed(data)
-        return self._wrapped(self._edit(data) if data else b"", self.complete)
-
-    def end(self, last_words: bytes = b"") -> bytes | None:
-        """End the stream validly, where that is possible."""
-        last = super().end(last_words)
-        return None if last is None else self._wrapped(last, True)
-
-    def _wrapped(self, data: bytes, last: bool) -> bytes:
-        return chunk(data) + (LAST_CHUNK if last else b"") if self._wraps else data
 
 
 class BodyEditingRelay(StreamRelay):
@@ -181,7 +164,7 @@ class BodyEditingRelay(StreamRelay):
         """Take an `edit` that gets the whole body and returns what is sent."""
         super().__init__(head, client_chunks)
         self._inner = relay_for(head, client_chunks=False)
-        self._edit = edit
+        self._change = edit
         self._content = b""
         self._passes = False
 
@@ -198,13 +181,13 @@ class BodyEditingRelay(StreamRelay):
             self._passes, self._content = True, b""
             return self._wrap(content, LAST_CHUNK if self.complete else b"")
         self._content = content
-        return self._wrap(self._edit(content), LAST_CHUNK) if self.complete else b""
+        return self._wrap(self._change(content), LAST_CHUNK) if self.complete else b""
 
     def end(self, last_words: bytes = b"") -> bytes | None:
         """End a complete body; a broken one stays broken."""
         if last_words:
             return None
-        return self._wrap(self._content if self._passes else self._edit(self._content), LAST_CHUNK)
+        return self._wrap(self._content if self._passes else self._change(self._content), LAST_CHUNK)
 
 
 class PromisedRelay(BodyEditingRelay):
@@ -227,4 +210,6 @@ Relay = LengthRelay | StreamRelay
 
 def relay_for(head: ResponseHead, *, client_chunks: bool, hides_usage: bool = False) -> Relay:
     """Choose the relay for a response; `client_chunks` tells whether the client understands chunks (HTTP/1.1)."""
-    return StreamRelay(head, client_chunks, hides_usage) if head.length is None else LengthRelay(head.length)
+    if head.length is not None:
+        return LengthRelay(head.length)
+    return StreamRelay(head, client_chunks, without_usage if hides_usage else None)

@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
 # lines that are written without waiting for the next flush
 _BATCH = 128
 # bytes that wait for a reader that does not keep up
@@ -36,11 +35,11 @@ class EventLog:
 
     def emit(self, event: str, **fields: Any) -> None:
         """Log one event of now."""
-        self.write({**fields, "event": event, "ts_ms": int(time.time() * 1000)})
+        self.write({"event": event, **fields, "ts_ms": int(time.time() * 1000)})
 
     def write(self, event: dict[str, Any]) -> None:
         """Log one event as it stands."""
-        self._pending.append(orjson.dumps(event, option=_OPTIONS))
+        self._pending.append(orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE))
         if len(self._pending) >= _BATCH:
             self.flush()
 
