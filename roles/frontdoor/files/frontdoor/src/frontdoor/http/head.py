@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import re
+
 import httptools
 
 from frontdoor.errors import Refusal
