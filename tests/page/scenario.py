@@ -28,7 +28,7 @@ import uvloop  # noqa: E402
 from kit import Bench, Call, bench, changed_state  # noqa: E402
 
 from frontdoor.http.client import ClientConnection  # noqa: E402
-from frontdoor.slot.records import machine  # noqa: E402
+from frontdoor.slot.reports import machine  # noqa: E402
 
 PROFILE = {
     "name": "gemma4-12b-it-int4-autoround-c8",

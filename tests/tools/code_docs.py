@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "roles/frontdoor/files/frontdoor
 from tools import generated  # noqa: E402
 
 # isort: split
-from frontdoor.codes import CODES, Code, types_of  # noqa: E402
+from frontdoor.errors import CODES, Code, types_of  # noqa: E402
 
 __all__ = ["CODES", "END", "PAGE", "ROOT", "TABLES", "begin", "main"]
 

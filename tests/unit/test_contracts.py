@@ -36,8 +36,7 @@ from frontdoor.config import from_table
 from frontdoor.policy.dialect import PLAIN, dialect_of
 from frontdoor.policy.keys import parse_keys
 from frontdoor.policy.routing import HEADERS
-from frontdoor.slot import journal as frontdoor_journal
-from frontdoor.slot import records as frontdoor_records
+from frontdoor.slot import reports as frontdoor_reports
 from frontdoor.slot import state as frontdoor_state
 from unit import contracts
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, profile_data
@@ -123,7 +122,7 @@ def test_slot_engine_and_frontdoor_read_the_same_journal(lines):
     journal.remember(texts)
     switches = [line for line in lines if line["event"] in ("begin", "end")]
     known = journal.remember([json.dumps(line) for line in switches])
-    told = frontdoor_journal.remember("\n".join(json.dumps(line) for line in switches).encode())
+    told = frontdoor_reports.remember("\n".join(json.dumps(line) for line in switches).encode())
     if len({line["id"] for line in switches if line["event"] == "begin"}) == len(known.attempts):
         assert [(one["id"], one["from"] or "", one["to"] or "") for one in reversed(told)] == [
             (attempt.id, attempt.source or "", attempt.target or "") for attempt in known.attempts
@@ -155,8 +154,8 @@ def test_the_frontdoor_and_b70ctl_call_the_same_production(tmp_path_factory, doc
         ours = production.promotion(recorded.recorded(fake_host.effects(), layout), name, mark, parts)
         (file := tmp_path_factory.getbasetemp() / "index.json").write_text(text)
         profile = {"name": name, "fingerprint": mark, "examined": parts}
-        theirs = frontdoor_records.Records(str(file)).of(slot, profile)
-        assert production.status_here(status, ours) == frontdoor_records.status_here(status, theirs)
+        theirs = frontdoor_reports.Records(str(file)).of(slot, profile)
+        assert production.status_here(status, ours) == frontdoor_reports.status_here(status, theirs)
 
 
 def test_b70ctl_and_the_store_of_records_mean_the_same_file():

@@ -18,11 +18,10 @@ from setuptools import setup
 # Not all modules: the others take as long to compile again, save nothing, and some read their own annotations. A class
 # and its base must be on the same side.
 COMPILED = [
-    *("app", "follower", "admission/connections", "admission/limiter", "admission/memory", "admission/permits"),
-    "admission/router",
+    *("app", "follower", "admission/bounds", "admission/limiter", "admission/permits", "admission/router"),
     *("http/body", "http/chunks", "http/client", "http/exchange", "http/head", "http/listing", "http/measured"),
-    *("http/relay", "http/upstream", "observability/activity", "observability/ledger", "observability/metrics"),
-    "observability/sentinel",
+    *("http/relay", "http/upstream", "observability/activity", "observability/events", "observability/ledger"),
+    *("observability/metrics", "observability/sentinel"),
     *("policy/asked", "policy/document", "policy/editing", "policy/form", "policy/modality"),
     *("policy/outline", "policy/prefix", "policy/routing", "slot/current", "slot/replicas"),
 ]

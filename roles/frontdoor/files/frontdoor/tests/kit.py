@@ -31,8 +31,8 @@ from fake_engine import read_head as read_head
 from virtual import VirtualLoop
 
 from frontdoor.app import _SWEEP_S, App
-from frontdoor.codes import CODES, ENGINE_CODES
 from frontdoor.config import Config, from_table
+from frontdoor.errors import CODES, ENGINE_CODES
 from frontdoor.http.listener import Listener
 from frontdoor.http.tls import server_context
 from frontdoor.observability.events import EventLog

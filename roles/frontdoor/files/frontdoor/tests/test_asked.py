@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from frontdoor.config import ConfigError, from_table
 from frontdoor.errors import Refusal
 from frontdoor.policy import asked as permits
-from frontdoor.policy.asked import ONE, Asked
+from frontdoor.policy.asked import ONE
 from frontdoor.policy.document import Document
 
 CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/inference/v1/generate"
 
 
-def asked(path: str, body: bytes) -> Asked | Refusal:
+def asked(path: str, body: bytes) -> tuple[int, int] | Refusal:
     return permits.asked(path, Document(body))
 
 
@@ -35,14 +35,14 @@ def permits_of(path: str, body: bytes, limit: int) -> int | Refusal:
         (CHAT, {}, ONE),
         (CHAT, {"n": 1}, ONE),
         (CHAT, {"n": None}, ONE),
-        (CHAT, {"n": 200}, Asked(1, 200)),
-        (CHAT, {"n": 2, "best_of": 5}, Asked(1, 5)),
-        (CHAT, {"n": 5, "best_of": 2}, Asked(1, 5)),
+        (CHAT, {"n": 200}, (1, 200)),
+        (CHAT, {"n": 2, "best_of": 5}, (1, 5)),
+        (CHAT, {"n": 5, "best_of": 2}, (1, 5)),
         # readers of JSON that are generous take these for numbers
-        (CHAT, {"n": "7"}, Asked(1, 7)),
-        (CHAT, {"n": " 7 "}, Asked(1, 7)),
-        (CHAT, {"n": "7.0"}, Asked(1, 7)),
-        (CHAT, {"n": 7.0}, Asked(1, 7)),
+        (CHAT, {"n": "7"}, (1, 7)),
+        (CHAT, {"n": " 7 "}, (1, 7)),
+        (CHAT, {"n": "7.0"}, (1, 7)),
+        (CHAT, {"n": 7.0}, (1, 7)),
         # and nobody these
         (CHAT, {"n": True}, ONE),
         (CHAT, {"n": 0}, ONE),
@@ -55,14 +55,14 @@ def permits_of(path: str, body: bytes, limit: int) -> int | Refusal:
         (CHAT, {"tools": [{"parameters": {"properties": {"n": {"type": "integer"}}}}]}, ONE),
         (CHAT, {"prompt": ["a", "b"]}, ONE),
         (COMPLETIONS, {"prompt": "a, b"}, ONE),
-        (COMPLETIONS, {"prompt": ["a", "b", "c"]}, Asked(3, 1)),
-        (COMPLETIONS, {"prompt": ["a, [", '"b"', "c]"], "n": 4}, Asked(3, 4)),
+        (COMPLETIONS, {"prompt": ["a", "b", "c"]}, (3, 1)),
+        (COMPLETIONS, {"prompt": ["a, [", '"b"', "c]"], "n": 4}, (3, 4)),
         (COMPLETIONS, {"prompt": [1, 2, 3]}, ONE),
-        (COMPLETIONS, {"prompt": [[1, 2], [3]]}, Asked(2, 1)),
+        (COMPLETIONS, {"prompt": [[1, 2], [3]]}, (2, 1)),
         (COMPLETIONS, {"prompt": []}, ONE),
-        (COMPLETIONS, {"prompt": "a", "prompt_embeds": ["x", "y"]}, Asked(3, 1)),
-        (COMPLETIONS, {"prompt": None, "prompt_embeds": ["x", "y"]}, Asked(2, 1)),
-        (GENERATE, {"token_ids": [1, 2], "sampling_params": {"n": 3}}, Asked(1, 3)),
+        (COMPLETIONS, {"prompt": "a", "prompt_embeds": ["x", "y"]}, (3, 1)),
+        (COMPLETIONS, {"prompt": None, "prompt_embeds": ["x", "y"]}, (2, 1)),
+        (GENERATE, {"token_ids": [1, 2], "sampling_params": {"n": 3}}, (1, 3)),
         (GENERATE, {"n": 3, "sampling_params": {}}, ONE),
         (GENERATE, {"sampling_params": None, "n": 3}, ONE),
         ("/v1/responses", {"n": 9}, ONE),
@@ -70,7 +70,9 @@ def permits_of(path: str, body: bytes, limit: int) -> int | Refusal:
     ],
 )
 @pytest.mark.parametrize("indent", [None, 1])
-def test_what_a_request_asks_for(path: str, body: dict[str, Any], expected: Asked, indent: int | None) -> None:
+def test_what_a_request_asks_for(
+    path: str, body: dict[str, Any], expected: tuple[int, int], indent: int | None
+) -> None:
     assert asked(path, json.dumps(body, indent=indent).encode()) == expected
     # the same behind much else, where it is looked for in another way
     for filling in ("x" * 70_000, 'a "quote"\n' * 7000):
@@ -89,8 +91,8 @@ def test_what_a_request_asks_for(path: str, body: dict[str, Any], expected: Aske
     ],
 )
 def test_no_spelling_hides_how_many(body: bytes) -> None:
-    assert asked(CHAT, body) == Asked(1, 9)
-    assert asked(COMPLETIONS, body.replace(b"{", rb'{"\u0070rompt": ["a", "b"],', 1)) == Asked(2, 9)
+    assert asked(CHAT, body) == (1, 9)
+    assert asked(COMPLETIONS, body.replace(b"{", rb'{"\u0070rompt": ["a", "b"],', 1)) == (2, 9)
 
 
 @pytest.mark.interpreted

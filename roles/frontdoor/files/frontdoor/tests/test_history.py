@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kit import bench, on_loop
 
-from frontdoor.slot.journal import KEPT, history, remember
+from frontdoor.slot.reports import KEPT, history, remember
 
 
 def lines(*entries: object) -> bytes:

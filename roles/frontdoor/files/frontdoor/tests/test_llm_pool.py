@@ -13,9 +13,8 @@ import pytest
 from kit import bench, on_loop, serving_state
 from rulings import CHAT
 
-from frontdoor.codes import CODES
 from frontdoor.config import Rules
-from frontdoor.errors import Refusal
+from frontdoor.errors import CODES, Refusal
 from frontdoor.policy.dialect import PLAIN, Dialect
 from frontdoor.policy.document import Document
 from frontdoor.policy.editing import policies

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kit import bench, on_loop
 
-from frontdoor.slot.host import lease, maintenance
+from frontdoor.slot.reports import lease, maintenance
 
 SINCE = "2026-06-07T09:08:44Z"
 RECORD = json.dumps({"schema": 1, "since": SINCE, "who": "ann", "reason": "a fan"})

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kit import bench, on_loop
 
-from frontdoor.slot.host import quarantine
+from frontdoor.slot.reports import quarantine
 
 # as the kernel writes the id, and as systemd does
 KERNELS, SYSTEMDS = "0c3a5a4e-5a0c-4c0f-9a57-4f6a2b1f7d11", "0c3a5a4e5a0c4c0f9a574f6a2b1f7d11"

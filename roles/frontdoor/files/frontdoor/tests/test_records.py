@@ -12,7 +12,7 @@ import pytest
 from admin_kit import KEY, MODELS, admin
 from kit import bench, on_loop
 
-from frontdoor.slot.records import Records, machine, newest, rows_of, status_here
+from frontdoor.slot.reports import Records, machine, newest, rows_of, status_here
 
 PROFILE = {"name": "a", "fingerprint": "sha256:1", "examined": "sha256:2", "status": "candidate"}
 

@@ -16,7 +16,7 @@ from kit import serving_state, start_unit
 
 from frontdoor.config import from_table
 from frontdoor.slot import regular
-from frontdoor.slot.journal import history
+from frontdoor.slot.reports import history
 from frontdoor.slot.state import StateFile
 
 

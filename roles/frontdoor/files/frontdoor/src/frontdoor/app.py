@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable
 
 from frontdoor import chat, errors
 from frontdoor.admin.api import Admin
-from frontdoor.admission.connections import ConnectionLimiter
-from frontdoor.admission.memory import MemoryBudget
+from frontdoor.admission.bounds import ConnectionLimiter, MemoryBudget
 from frontdoor.admission.router import Wish
 from frontdoor.config import Config
 from frontdoor.demand import Demand
@@ -37,10 +36,7 @@ from frontdoor.policy.routes import CHAT_PAGE_PATHS, REMOTE_PATHS, Kind
 from frontdoor.policy.routing import names_all_replicas, replica_named
 from frontdoor.slot.current import STOPPING, Slot
 from frontdoor.slot.engine_metrics import EngineMetrics
-from frontdoor.slot.host import lease, maintenance, quarantine
-from frontdoor.slot.journal import history
-from frontdoor.slot.liveness import liveness
-from frontdoor.slot.records import Records
+from frontdoor.slot.reports import Records, history, lease, liveness, maintenance, quarantine
 from frontdoor.slot.state import SlotState, epoch
 
 _SWEEP_S = 0.25

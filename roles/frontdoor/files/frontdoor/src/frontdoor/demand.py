@@ -21,8 +21,7 @@ from frontdoor.policy.document import Document
 from frontdoor.policy.keys import Keys
 from frontdoor.policy.routes import MODELS, STREAMING_PATHS
 from frontdoor.slot.current import STOPPING
-from frontdoor.slot.journal import history
-from frontdoor.slot.liveness import liveness
+from frontdoor.slot.reports import history, liveness
 
 ALL = "*"
 _MOVING = ("switching", "verifying")

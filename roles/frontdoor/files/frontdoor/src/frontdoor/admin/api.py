@@ -29,7 +29,7 @@ from frontdoor.http.job import Job
 from frontdoor.observability.events import EventLog
 from frontdoor.policy.keys import Keys
 from frontdoor.policy.routes import ADMIN_MEMORY, ADMIN_MODELS, ADMIN_RELOAD, Kind
-from frontdoor.slot.records import Records, status_here
+from frontdoor.slot.reports import Records, status_here
 from frontdoor.slot.state import SlotState
 
 _READS, _CHANGES = (b"GET", b"HEAD"), (b"POST",)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from frontdoor.admission.memory import MemoryBudget
+from frontdoor.admission.bounds import MemoryBudget
 from frontdoor.config import Limits
 from frontdoor.errors import Refusal
 from frontdoor.http.chunks import ChunkError, ChunkScanner

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from frontdoor import errors
-from frontdoor.admission.connections import ConnectionLimiter
-from frontdoor.admission.memory import MemoryBudget
+from frontdoor.admission.bounds import ConnectionLimiter, MemoryBudget
 from frontdoor.admission.permits import Permits
 from frontdoor.config import Limits
 from frontdoor.errors import CLOSE, KEPT, Refusal

@@ -191,8 +191,12 @@ def _body_length(named: dict[bytes, bytes], http11: bool) -> int | None:
 
 
 def _secret(named: dict[bytes, bytes]) -> bytes:
-    scheme, _space, token = named.get(b"authorization", b"").partition(b" ")
-    return token.strip() if scheme.lower() == b"bearer" else named.get(b"x-api-key", b"").strip()
+    given = named.get(b"authorization")
+    if given is not None:
+        scheme, _space, token = given.partition(b" ")
+        if scheme.lower() == b"bearer":
+            return token.strip()
+    return named.get(b"x-api-key", b"").strip()
 
 
 def _request_id(named: dict[bytes, bytes]) -> bytes:
@@ -231,7 +235,7 @@ def request_head(raw: bytes, max_headers: int, keep_secrets: bool) -> RequestHea
     if not _HOST.fullmatch(host):
         raise HeadError(400, "bad_host", "the Host field names no valid host")
     length = _body_length(named, http11)
-    expect = named.get(b"expect", b"").strip().lower()
+    expect = named[b"expect"].strip().lower() if b"expect" in named else b""
     if expect not in (b"", b"100-continue"):
         raise HeadError(417, "bad_expectation", "the only expectation supported is 100-continue")
     connection = _tokens(named.get(b"connection"))
@@ -258,7 +262,8 @@ def request_head(raw: bytes, max_headers: int, keep_secrets: bool) -> RequestHea
     head.boundary = boundary_of(named.get(b"content-type", b"")) if route.form else b""
     head.forwarded = not _FORWARDED.isdisjoint(named)
     # each proxy adds at the end: what stands before it may be anybody's invention
-    head.forwarded_for = named.get(b"x-forwarded-for", b"").rpartition(b",")[2].strip().decode("latin-1")
+    said = named.get(b"x-forwarded-for")
+    head.forwarded_for = said.rpartition(b",")[2].strip().decode("latin-1") if said else ""
     head.request_id = _request_id(named)
     return head
 

@@ -11,9 +11,9 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import Any
 
-from frontdoor.codes import ENGINE_CODES, OTHER_CODES, TURNED_AWAY_CODES
+from frontdoor.errors import ENGINE_CODES, OTHER_CODES, TURNED_AWAY_CODES
 from frontdoor.policy.routes import GENERATION_PATHS
-from frontdoor.slot.liveness import WEDGED
+from frontdoor.slot.reports import WEDGED
 from frontdoor.slot.state import PHASES, epoch
 
 PREFIX = "b70_frontdoor_"

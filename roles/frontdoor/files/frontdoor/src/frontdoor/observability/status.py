@@ -24,10 +24,9 @@ from frontdoor.http.head import RequestHead
 from frontdoor.http.job import METRICS, respond
 from frontdoor.observability.metrics import SHOWN, render
 from frontdoor.policy.routes import CHAT_PAGE_PATHS, Kind
-from frontdoor.slot.journal import KEPT
-from frontdoor.slot.records import Records, newest, status_here
 from frontdoor.slot.regular import Parsed
 from frontdoor.slot.replicas import Replica
+from frontdoor.slot.reports import KEPT, Records, newest, status_here
 from frontdoor.slot.state import PROFILE_TEXTS, VERIFIED, epoch, utc_now
 
 # The installed build, as the unit names it: tells whether a process is older than its files.

@@ -11,7 +11,7 @@ come as texts. A scoring takes one permit whatever it compares: each of its item
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from frontdoor.config import NUMBERS
 from frontdoor.errors import Refusal, too_many_generations
@@ -31,18 +31,11 @@ _NUMBERS = (*NUMBERS, "n_cmpl")
 _ANY = 2**31
 
 
-class Asked(NamedTuple):
-    """The work that a request asks for: so many prompts, and of each so many generations."""
-
-    prompts: int
-    each: int
+ONE = 1, 1
 
 
-ONE = Asked(1, 1)
-
-
-def asked(path: str, document: Document) -> Asked | Refusal:
-    """Return the work that a request asks for, or why that is unknown."""
+def asked(path: str, document: Document) -> tuple[int, int] | Refusal:
+    """Return how many prompts a request asks for, and of each how many generations; or why that is unknown."""
     if path not in _PROMPTS:
         return ONE
     content = document.content
@@ -52,7 +45,7 @@ def asked(path: str, document: Document) -> Asked | Refusal:
     holder = content.get(PARAMETERS) if path == GENERATE else content
     each = max([_number(holder.get(name)) for name in _NUMBERS]) if isinstance(holder, dict) else 1
     prompts = sum([_prompts(content.get(name)) for name in _PROMPTS[path]])
-    return Asked(max(1, prompts), each)
+    return max(1, prompts), each
 
 
 def _number(value: Any) -> int:
@@ -90,6 +83,5 @@ def permits_of(path: str, document: Document, limit: int) -> int | Refusal:
     wanted = asked(path, document)
     if isinstance(wanted, Refusal):
         return wanted
-    if wanted.each > limit:
-        return too_many_generations(wanted.each, limit)
-    return min(wanted.prompts * wanted.each, limit)
+    prompts, each = wanted
+    return too_many_generations(each, limit) if each > limit else min(prompts * each, limit)
