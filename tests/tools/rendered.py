@@ -66,6 +66,11 @@ def texts() -> dict[str, str]:
         for part in (resolved, *engines):
             for key in ("fingerprint", "examined", "unit_sha256", "argv", "env"):
                 part.pop(key, None)
+        if case != "vllm":  # the part of the catalogue alone, which that one has
+            resolved = {key: part for key, part in resolved.items() if part != profile.get(key)}
+        resolved["frontdoor"] = {
+            key: value for key, value in resolved.get("frontdoor", {}).items() if value is not None
+        }
         own = fingerprint(expanded(profile, manifest), manifest, manifest["name"], {})
         parts = {"fingerprint": f"{own}\n", "profile": f"{json.dumps(resolved, indent=2)}\n"}
         # The units beside the engine's are the same for all kinds.

@@ -21,7 +21,7 @@ from .places import COMPANIONS, Site, directory_of, models_of, unseen_paths
 from .problems import CatalogueError, Problem, did_you_mean
 from .reading import SHIPPED, plain, read_folder, schema
 from .rules import accepted, broken, rule_faults
-from .schema import Fault, faults
+from .schema import Fault, completed, faults
 from .stacks import is_relay
 from .typed import derived_settings
 
@@ -208,8 +208,6 @@ def _shared_directories(profiles: Mapping[str, Mapping[str, Any]], site: Site) -
                     break
 
 
-_MODEL = ("hf_repo", "revision", "directory", "file", "weights_format", "size_gb", "experts", "group_size")
-_COMPANION = ("hf_repo", "revision", "directory", "file", "size_gb")
 _CONDITIONS = ("needs_modality", "tasks", "needs")  # of a canary case
 _THINKING_OFF = {"enable_thinking": False}  # what most templates read
 
@@ -226,8 +224,8 @@ def _reasoning(reasoning: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _warmup(warmup: Mapping[str, Any]) -> dict[str, Any] | None:
-    shapes = [{"concurrency": 1, **shape} for shape in warmup.get("shapes") or []]
-    return {"shapes": shapes, "limit_s": warmup.get("limit_s", 900)} if shapes else None
+    shapes = [{"concurrency": 1, **shape} for shape in warmup["shapes"] or []]
+    return {**warmup, "shapes": shapes} if shapes else None
 
 
 def _remote(remote: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -249,16 +247,16 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
     another task, or for what the profile lacks or does not claim, are left out; ``frontdoor.max_active_generations``
     falls back to max_num_seqs or 1, and ``canary.burst`` is no more than that.
     """
-    profile: dict[str, Any] = plain(merged)
-    name = profile["name"]
-    model, engine = profile.get("model", {}), profile.get("engine", {})
-    frontdoor, canary = profile.get("frontdoor", {}), profile.get("canary", {})
-    routing = frontdoor.get("routing", {})
-    settings, kind = engine.get("settings", {}), kind_of_engine(engine)
-    modalities, task = profile.get("modalities", ["text"]), engine.get("task", "generate")
+    rules = schema("profile.schema.json")
+    profile = completed(plain(merged), rules)
+    model, engine, frontdoor, canary, liveness, accuracy, warmup = (
+        completed(profile[key] or {}, rules["properties"][key])
+        for key in ("model", "engine", "frontdoor", "canary", "liveness", "accuracy", "warmup")
+    )
+    name, settings, kind = profile["name"], engine["settings"], kind_of_engine(engine)
     # Clients name the model otherwise than a remote engine does, so the frontdoor replaces one name by the other.
-    remote, name_here = _remote(engine.get("remote")), engine.get("served_model_name", name)
-    active = frontdoor.get("max_active_generations") or kind.sequences(settings) or 1
+    remote, name_here = _remote(engine["remote"]), engine["served_model_name"] or name
+    active = frontdoor["max_active_generations"] or kind.sequences(settings) or 1
     cases = [
         {
             "image": None,
@@ -266,99 +264,41 @@ def complete(merged: Mapping[str, Any], origins: Mapping[str, str], file: str) -
             **({"stream": not kind.remote} if "prompt" in case else {}),
             **{key: value for key, value in case.items() if key not in _CONDITIONS},
         }
-        for case in canary.get("cases", [])
+        for case in canary["cases"] or []
         if is_asked(case, profile)
     ]
-    accuracy, liveness = profile.get("accuracy", {}), profile.get("liveness", {})
+    companions = {
+        key: completed(model[key], rules["properties"]["model"]["properties"][key]) for key in COMPANIONS if model[key]
+    }
     return {
-        "name": name,
-        "title": profile.get("title", name),
-        "purpose": profile.get("purpose", ""),
-        "status": profile["status"],
-        "status_reason": profile.get("status_reason", ""),
-        "recommended": profile.get("recommended"),
-        "modalities": modalities,
-        "stack": profile["stack"],
-        "cards": profile.get("cards", 4),
-        "replicas": profile.get("replicas") or 1,
-        "nodes": profile.get("nodes") or 1,
-        "power_cap_w": profile.get("power_cap_w"),
-        "min_runtime": profile.get("min_runtime") or "",
-        "accepts_rules": profile.get("accepts_rules") or [],
-        "model": {key: model.get(key) for key in _MODEL}
-        | {"sha256": model.get("sha256", {})}
+        **{key: value for key, value in profile.items() if key != "extends"},
+        "title": profile["title"] or name,
+        "model": {key: value for key, value in model.items() if key not in COMPANIONS} | companions,
+        "engine": engine
         | {
-            name: {key: model[name].get(key) for key in _COMPANION} | {"sha256": model[name].get("sha256", {})}
-            for name in COMPANIONS
-            if model.get(name)
-        },
-        "engine": {
             "kind": kind.name,
             "served_model_name": remote["model"] if remote else name_here,
             "remote": remote,
-            "task": task,
-            "settings": settings,
-            "reasoning": _reasoning(engine.get("reasoning")),
-            "structured_output": engine.get("structured_output", False),
-            "allowed_media_domains": engine.get("allowed_media_domains") or [],
-            "online_quantization": engine.get("online_quantization"),
-            "devices": engine.get("devices"),
-            "collectives": engine.get("collectives", {}),
-            "host_mirror": engine.get("host_mirror"),
-            "mounts": engine.get("mounts") or {},
-            "numa": engine.get("numa"),
-            "extra_args": engine.get("extra_args", []),
-            "env": engine.get("env", {}),
-            "cache_key": engine.get("cache_key", name),
-            "start_timeout_s": engine.get("start_timeout_s", 2400),
-            "stop_timeout_s": engine.get("stop_timeout_s", 240),
-            "start_stagger_s": engine.get("start_stagger_s", 6),
-            "kill_signal": engine.get("kill_signal", kind.kill_signal),
+            "reasoning": _reasoning(engine["reasoning"]),
+            "cache_key": engine["cache_key"] or name,
+            "kill_signal": engine["kill_signal"] or kind.kill_signal,
         },
-        "frontdoor": {
+        "frontdoor": frontdoor
+        | {
             "max_active_generations": active,
-            "queue_timeout_s": frontdoor.get("queue_timeout_s", 600),
-            "backend_timeout_s": frontdoor.get("backend_timeout_s", 7200),
-            "chat_template_kwargs": frontdoor.get("chat_template_kwargs"),
-            "max_tokens_default": frontdoor.get("max_tokens_default"),
-            "max_tokens_cap": frontdoor.get("max_tokens_cap"),
-            "sampling_defaults": frontdoor.get("sampling_defaults"),
             # the remote has more models than this one, and the key of this host pays for them
-            "model_policy": frontdoor.get("model_policy") or ("reject" if remote else None),
+            "model_policy": frontdoor["model_policy"] or ("reject" if remote else None),
             "model_aliases": _aliases(name_here, remote, frontdoor),
-            "event_log": frontdoor.get("event_log", True),
-            "routing": {
-                "sticky": routing.get("sticky", "prefer"),
-                "prefix_affinity": routing.get("prefix_affinity", True),
-                "headers": routing.get("headers"),
-                "json_fields": routing.get("json_fields"),
-            },
         },
-        "canary": {
-            "repeats": canary.get("repeats", 3),
-            "timeout_s": canary.get("timeout_s", 300),
-            "seed": canary.get("seed", 20260607),
-            "burst": min(active, canary.get("burst", 0)),
-            "cached": task == "generate" and kind.caches_prompts(settings),
-            "same_answers_as": canary.get("same_answers_as"),
+        "canary": canary
+        | {
+            "burst": min(active, canary["burst"]),
+            "cached": engine["task"] == "generate" and kind.caches_prompts(settings),
             "cases": cases,
         },
-        "warmup": _warmup(profile.get("warmup") or {}),
-        "liveness": {
-            "policy": liveness.get("policy", "report"),
-            "patience_s": liveness.get("patience_s", 300),
-            "ask_every_s": liveness.get("ask_every_s", 300),
-            "verify_every_s": liveness.get("verify_every_s", 0),
-            "device_loss": liveness.get("device_loss", "quarantine"),
-        },
-        "accuracy": {
-            "threshold": accuracy.get("threshold", 0.8),
-            "limit_s": accuracy.get("limit_s", 1800),
-            # None: the questions that every profile is asked.
-            "questions": accuracy.get("questions"),
-        },
-        "notes": profile.get("notes", []),
-        "evidence": profile.get("evidence") or {},
+        "warmup": _warmup(warmup),
+        "liveness": liveness,
+        "accuracy": accuracy,
         "origins": dict(origins),
         "source_file": file,
     }

@@ -4,14 +4,15 @@
 """Check data against the subset of JSON Schema that the catalogue's schema files use, with messages for people.
 
 Understood: type, const, enum, properties, required, additionalProperties, propertyNames, items, minItems, uniqueItems,
-pattern, minLength, maxLength, minimum, maximum, exclusiveMinimum, if with then and else, and the annotations x-hint (a
-pattern in words) and x-unknown (where a key goes that the mapping does not have).
+pattern, minLength, maxLength, minimum, maximum, exclusiveMinimum, if with then and else, and the annotations default
+(see `completed`), x-hint (a pattern in words) and x-unknown (where a key goes that the mapping does not have).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
 from .problems import did_you_mean
@@ -84,6 +85,20 @@ def faults(value: Any, schema: Mapping[str, Any], path: str = "") -> Iterator[Fa
     if "if" in schema:
         choice = "else" if any(faults(value, schema["if"])) else "then"
         yield from faults(value, schema.get(choice, {}), path)
+
+
+def completed(given: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping with every key of its schema: its own value, else the schema's default, else None.
+
+    A default that is a mapping is also what a given mapping lacks.
+    """
+    found = {}
+    for key, part in schema["properties"].items():
+        default, value = deepcopy(part.get("default")), given.get(key)
+        found[key] = default if value is None else value
+        if isinstance(default, Mapping):
+            found[key] = {**default, **found[key]}
+    return found
 
 
 def _text_faults(value: str, schema: Mapping[str, Any], path: str) -> Iterator[Fault]:

@@ -14,12 +14,9 @@ from ..words.decode import ShapeError, decode_written, document, plain
 from .profile import Profile
 
 SCHEMA = 1
-# Fields of `profile.Frontdoor`.
+# Fields of `profile.Frontdoor`; the others are rules for requests.
 _LIMITS = ("max_active_generations", "queue_timeout_s", "backend_timeout_s")
-_REQUEST = (
-    *("chat_template_kwargs", "max_tokens_default", "max_tokens_cap", "sampling_defaults"),
-    *("model_policy", "model_aliases"),
-)
+_BESIDE = ("event_log", "routing")
 
 
 def stamp(moment: datetime) -> str:
@@ -131,10 +128,9 @@ def profile_part(profile: Profile) -> dict[str, Any]:
         },
         "backend_url": profile.engine.backend_url,
         "limits": {name: front[name] for name in _LIMITS},
-        "request": {name: front[name] for name in _REQUEST}
+        "request": {name: value for name, value in front.items() if name not in (*_LIMITS, *_BESIDE)}
         | {"allowed_media_domains": list(profile.engine.allowed_media_domains)},
-        "event_log": front["event_log"],
-        "routing": front["routing"],
+        **{name: front[name] for name in _BESIDE},
     }
 
 

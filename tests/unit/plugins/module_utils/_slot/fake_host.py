@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.memory import MEMINFO
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.journal import remember
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.production import examined
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import Frontdoor, parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.quarantine import BOOT_ID
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.recorded import MACHINE_ID
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.rendering import (
@@ -34,6 +34,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.rendering i
     rendering_of,
 )
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.state_file import SlotState, parse_state
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.decode import plain
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import Effects, Upload
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import (
     BESIDE,
@@ -129,18 +130,7 @@ def profile_data(
             "directives": [],
             "allowed_media_domains": [],
         },
-        "frontdoor": {
-            "max_active_generations": 2,
-            "queue_timeout_s": 0,
-            "backend_timeout_s": 7200,
-            "chat_template_kwargs": None,
-            "max_tokens_default": None,
-            "max_tokens_cap": None,
-            "sampling_defaults": None,
-            "model_policy": None,
-            "model_aliases": None,
-            "event_log": True,
-        },
+        "frontdoor": {key: value for key, value in plain(Frontdoor(2, 0, 7200, True)).items() if key != "routing"},
         "canary": {
             "repeats": 4,
             "timeout_s": 30,

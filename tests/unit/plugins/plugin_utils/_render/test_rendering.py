@@ -132,18 +132,9 @@ def test_the_resolved_profile_has_what_the_host_reads():
     assert profile["engine"]["max_model_len"] == 32768
     assert profile["engine"]["env"]["HF_HOME"] == "/mnt/fast-ai/llm-cache/hf"
     assert [row["matches"] for row in profile["runtimes"]["refused"]] == [r"^26\.27(\.|$)"]
-    assert profile["frontdoor"] == {
-        "max_active_generations": 8,
-        "queue_timeout_s": 0,
-        "backend_timeout_s": 7200,
-        "chat_template_kwargs": None,
-        "max_tokens_default": None,
-        "max_tokens_cap": None,
-        "sampling_defaults": None,
-        "model_policy": None,
-        "model_aliases": None,
-        "event_log": True,
-    }
+    told = {key: value for key, value in profile["frontdoor"].items() if value is not None}
+    limits = {"max_active_generations": 8, "queue_timeout_s": 0, "backend_timeout_s": 7200}
+    assert told == {**limits, "event_log": True}
     cases = {case["name"]: case for case in profile["canary"]["cases"]}
     assert [case["compare"] for case in cases.values()] == ["exact"] * 4 + ["regex"] + ["contains"] * 3
     assert [name for name, case in cases.items() if case["image"] is not None] == ["red_image", "blue_image"]
