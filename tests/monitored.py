@@ -142,7 +142,7 @@ class Watched:
     ports: dict[str, int]
     certificate: Path
     told: dict[str, dict[str, Any]]
-    settings: prometheus.Settings
+    settings: prometheus.PrometheusSettings
     _began: float = field(default_factory=time.monotonic)
     _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -321,7 +321,7 @@ async def watched(folder: Path, programs: Path, *, at_once: bool = True) -> Asyn
         name: {"ansible_host": address, "frontdoor_port": ports[name]} for name, address in HOSTS.items()
     }
     told["good"] |= {"frontdoor_tls_certificate": "/etc/b70/cert.pem", "frontdoor_api_keys": {"prometheus": "sha256:"}}
-    settings = prometheus.Settings(
+    settings = prometheus.PrometheusSettings(
         directory=str(folder),
         key_file=str(folder / "frontdoor.key"),
         ca_file=str(tls[0]),

@@ -14,7 +14,7 @@ from ansible.errors import AnsibleActionFail
 
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import report
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import essence
-from ansible_collections.arcpro.b70.plugins.module_utils._files import Wanted, write
+from ansible_collections.arcpro.b70.plugins.module_utils._files import WantedFile, write
 from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.folder import chosen
 from ansible_collections.arcpro.b70.plugins.plugin_utils._work import RecordedWork, glance_script, read_glance
 
@@ -77,12 +77,12 @@ def _known(given: Mapping[str, Any], dest: str) -> dict[str, Any]:
     return {"evidence": recorded, "baselines": [essence(record) for record in baselines]}
 
 
-def _files(record: dict[str, Any], pictures: dict[str, str], dest: str, host: str) -> list[Wanted]:
+def _files(record: dict[str, Any], pictures: dict[str, str], dest: str, host: str) -> list[WantedFile]:
     """Return the table and the pictures as files beside the record, which the role evidence copies."""
     if not dest:
         return []
     folder, name = Path(dest).expanduser() / host / "benchmark", record["id"]
     names = {kind: f"{name}-{kind}" for kind in pictures}
     shown = [names[kind] for kind in sorted(names) if kind.endswith(".png")]
-    drawn = [Wanted(folder / names[kind], base64.b64decode(content)) for kind, content in pictures.items()]
-    return [Wanted(folder / f"{name}.md", report.markdown(record, shown).encode()), *drawn]
+    drawn = [WantedFile(folder / names[kind], base64.b64decode(content)) for kind, content in pictures.items()]
+    return [WantedFile(folder / f"{name}.md", report.markdown(record, shown).encode()), *drawn]

@@ -16,7 +16,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.handing import digest
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import parse
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store, StoreError
-from ansible_collections.arcpro.b70.plugins.module_utils._files import Wanted, write
+from ansible_collections.arcpro.b70.plugins.module_utils._files import WantedFile, write
 from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.folder import faults_of
 
 MODULE = "arcpro.b70.b70_evidence"
@@ -61,7 +61,7 @@ class ActionModule(ActionBase):
                     path = store.path(name)
                     copied.append(f"{host}/{path.relative_to(store.root)}")
                     if not self._task.check_mode:
-                        write([Wanted(path, content.encode())])
+                        write([WantedFile(path, content.encode())])
                 more = found["more"]
                 if more and not new:
                     problems.append(f"{host} says that it has more records, and hands over none that is new")

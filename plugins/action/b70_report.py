@@ -9,7 +9,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._other import run_other
+from ansible_collections.arcpro.b70.plugins.plugin_utils._nested_action import run_other
 
 MODULE = "arcpro.b70.b70_report"
 

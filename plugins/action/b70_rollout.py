@@ -21,10 +21,16 @@ from ansible.utils.display import Display
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _fleet_run
 from ansible_collections.arcpro.b70.plugins.plugin_utils._controller_action import ControllerAction
-from ansible_collections.arcpro.b70.plugins.plugin_utils._fleet import Seen, seen_by, taken_away, too_many
+from ansible_collections.arcpro.b70.plugins.plugin_utils._fleet import HostSeen, seen_by, taken_away, too_many
 from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer.capacity import least_of
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout import show
-from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.begin import Look, Settings, plan, refusals, resumable
+from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.begin import (
+    HostCheck,
+    RolloutSettings,
+    plan,
+    refusals,
+    resumable,
+)
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.decide import (
     Decision,
     after_rollback,
@@ -34,11 +40,11 @@ from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.decide import 
 )
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.model import (
     SERVES,
-    Gate,
-    Result,
+    HostResult,
+    HostVerdict,
     Rollout,
     Status,
-    Verdict,
+    WaveGate,
     as_dict,
     from_dict,
     listed,
@@ -124,7 +130,7 @@ class ActionModule(ControllerAction):
                 f"-e profile={self._given['profile']} --limit HOSTS does. To leave a host out: --limit 'all:!HOST'."
             )
         now = datetime.now(UTC)
-        given = Settings(**{field.name: self._given[field.name] for field in fields(Settings)})
+        given = RolloutSettings(**{field.name: self._given[field.name] for field in fields(RolloutSettings)})
         name = f"{now:%Y%m%dT%H%M%SZ}-{given.profile}"
         rollout = replace(plan(name, _moment(now), given, looks, self._earlier(given.profile)), run=self._run)
         lines = show.plan_lines(rollout, int(self._vars.get("ansible_forks", 5)))
@@ -150,7 +156,7 @@ class ActionModule(ControllerAction):
             "summary": lines,
         }
 
-    def _capacity(self, rollout: Rollout, seen: Mapping[str, Seen]) -> list[str]:
+    def _capacity(self, rollout: Rollout, seen: Mapping[str, HostSeen]) -> list[str]:
         """Return a line for each model that clients lose; raise ValueError where that needs the operator's consent."""
         if not rollout.batches:
             return []
@@ -174,7 +180,7 @@ class ActionModule(ControllerAction):
 
     def _foreseen(self, rollout: Rollout) -> list[str]:
         """Return lines that foretell the gate; raise ValueError where it could not judge the canary host."""
-        if rollout.gate is not Gate.PERFORMANCE or not rollout.batches:
+        if rollout.gate is not WaveGate.PERFORMANCE or not rollout.batches:
             return []
         limit = self._given["gate_timeout"]
         lines = [f"gate performance: the first host that each wave switches is measured, for {limit} s at most"]
@@ -210,20 +216,20 @@ class ActionModule(ControllerAction):
         """Return the rollout without the hosts that left the inventory, which no run can reach."""
         return replace(rollout, members=tuple(m for m in rollout.members if m.host in self._vars["hostvars"]))
 
-    def _seen(self, hosts: str = "ansible_play_batch") -> dict[str, Seen]:
+    def _seen(self, hosts: str = "ansible_play_batch") -> dict[str, HostSeen]:
         """Return what these hosts saw when they looked last; hosts of other batches looked earlier."""
         results = (self._vars["hostvars"][host].get(self._given["looked"]) for host in self._vars[hosts])
         return seen_by(result for result in results if isinstance(result, Mapping))
 
-    def _check(self, host: str, seen: Seen | None) -> Look:
+    def _check(self, host: str, seen: HostSeen | None) -> HostCheck:
         """Return the state of a host before the rollout begins.
 
         For a host that is off or in maintenance, the look is the only result.
         """
         lost = seen is not None and not seen.reached
         if seen is not None and seen.maintenance:
-            return Look(Result(Verdict.MAINTENANCE, seen.profile, why=seen.maintenance))
-        return Look(problem=seen.why) if seen is not None and lost else look_of(self._result(host))
+            return HostCheck(HostResult(HostVerdict.MAINTENANCE, seen.profile, why=seen.maintenance))
+        return HostCheck(problem=seen.why) if seen is not None and lost else look_of(self._result(host))
 
     def _look(self) -> dict[str, Any]:
         """Look at all hosts before a wave, record it, and return what follows."""
@@ -234,13 +240,13 @@ class ActionModule(ControllerAction):
         worse = [m.host for m in found.members if m.host in changed and m.failed]
         told = self._follow(decision, record, worse) if worse else self._told(decision)
         _write(record, decision.rollout)
-        return {**told, "at_rest": [m.host for m in found.inside if m.verdict is Verdict.MAINTENANCE]}
+        return {**told, "at_rest": [m.host for m in found.inside if m.verdict is HostVerdict.MAINTENANCE]}
 
     def _judge(self) -> dict[str, Any]:
         """Judge the results of the first open wave, and return what follows."""
         rollout, record = self._read()
         wave = rollout.batches[0] if rollout.batches else ()
-        at_rest = {member.host for member in rollout.inside if member.verdict is Verdict.MAINTENANCE}
+        at_rest = {member.host for member in rollout.inside if member.verdict is HostVerdict.MAINTENANCE}
         batch = set(self._vars["ansible_play_batch"])
         if batch and batch <= at_rest:
             wave = ()  # its hosts are all left alone, and the next ones have not been switched
@@ -254,7 +260,7 @@ class ActionModule(ControllerAction):
         """Judge the figures of the measured host, and return what follows."""
         rollout, record = self._read()
         # The first: the others are of later waves.
-        waiting = [member for member in rollout.inside if member.verdict is Verdict.UNMEASURED][:1]
+        waiting = [member for member in rollout.inside if member.verdict is HostVerdict.UNMEASURED][:1]
         found = {one.host: measured_of(one.result, self._result(one.host)) for one in waiting}
         return self._follow(decide(rollout.with_results(found)), record, list(found))
 
@@ -270,11 +276,11 @@ class ActionModule(ControllerAction):
         rollout, record = self._read()
         missed = exposed(self._given["quarantined"])
         known = {member.host: member.result for member in rollout.members}
-        worse = {host: replace(known[host], verdict=Verdict.EXPOSED, why=why) for host, why in missed.items()}
+        worse = {host: replace(known[host], verdict=HostVerdict.EXPOSED, why=why) for host, why in missed.items()}
         for host in self._vars["ansible_play_batch"] if self._given["restored"] else ():
             why = cut_off(self._vars["hostvars"][host].get(self._given["restored"]) or ())
-            if why and known[host].verdict is Verdict.VERIFIED:
-                worse[host] = replace(known[host], verdict=Verdict.CUT_OFF, why=why)
+            if why and known[host].verdict is HostVerdict.VERIFIED:
+                worse[host] = replace(known[host], verdict=HostVerdict.CUT_OFF, why=why)
         decision = decide(rollout.with_results(worse))
         if self._given["measure"] and decision.rollout.status is Status.RUNNING:
             decision = replace(decision, next=(), measure=self._given["measure"])
@@ -316,9 +322,9 @@ class ActionModule(ControllerAction):
         rollout, _record = self._read()
         host = str(self._vars["inventory_hostname"])
         own = next((member for member in rollout.inside if member.host == host), None)
-        sound = SERVES | {Verdict.MAINTENANCE}
+        sound = SERVES | {HostVerdict.MAINTENANCE}
         good = all(member.verdict in sound for member in rollout.inside)
-        if own is not None and own.verdict is Verdict.UNREACHABLE:
+        if own is not None and own.verdict is HostVerdict.UNREACHABLE:
             return {"unreachable": True, "msg": own.result.why or str(own.verdict)}
         if own is not None and own.verdict not in sound:
             return {"failed": True, "msg": own.result.why or str(own.verdict)}

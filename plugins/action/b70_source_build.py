@@ -15,8 +15,8 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.arcpro.b70.plugins.module_utils._build.log import Progress
-from ansible_collections.arcpro.b70.plugins.module_utils._build.sample import Sample
+from ansible_collections.arcpro.b70.plugins.module_utils._build.log import BuildProgress
+from ansible_collections.arcpro.b70.plugins.module_utils._build.sample import BuildSample
 from ansible_collections.arcpro.b70.plugins.plugin_utils._build_watch import idle_seconds, say
 from ansible_collections.arcpro.b70.plugins.plugin_utils._work import HostJob
 
@@ -36,11 +36,11 @@ class _Watch:
     def __init__(self, tell: Callable[[str], None], limit: float) -> None:
         self._tell, self._limit = tell, limit
         self._begun, self._idle = time.monotonic(), 0.0
-        self._before: Sample | None = None
+        self._before: BuildSample | None = None
         self.budget = ""
 
     def show(self, found: dict[str, Any]) -> None:
-        sample = Sample(**found["sample"])
+        sample = BuildSample(**found["sample"])
         if self._before is None:
             self.budget = "" if found["joined"] else found["budget"]
             how = f"{'going on' if found['resumed'] else 'building'} with {self.budget}"
@@ -48,7 +48,7 @@ class _Watch:
         else:
             self._idle = idle_seconds(self._before, sample, self._idle)
             seconds = time.monotonic() - self._begun
-            self._tell(say(Progress(**found["progress"]), sample, seconds, found["quiet_s"], self._idle))
+            self._tell(say(BuildProgress(**found["progress"]), sample, seconds, found["quiet_s"], self._idle))
         self._before = sample
         if self._idle >= self._limit:
             raise Stalled(

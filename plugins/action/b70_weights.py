@@ -38,7 +38,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest impor
 )
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins, _pins_file
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
-from ansible_collections.arcpro.b70.plugins.plugin_utils._other import run_other
+from ansible_collections.arcpro.b70.plugins.plugin_utils._nested_action import run_other
 from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import Pins, PinsError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import hub, pinning, progress, sharing
 from ansible_collections.arcpro.b70.plugins.plugin_utils._work import HostJob
@@ -185,7 +185,7 @@ class ActionModule(ActionBase):
                 return client
         return result
 
-    def _foretold(self, name: str, source: Mapping[str, Any], part: sharing.Part) -> str:
+    def _foretold(self, name: str, source: Mapping[str, Any], part: sharing.TransferPart) -> str:
         hosts = part.sources.get(name)
         return f"{name}: would be taken from {', '.join(hosts)}" if hosts else self._would(name, source)
 

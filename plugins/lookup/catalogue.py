@@ -94,7 +94,7 @@ from ansible.plugins.lookup import LookupBase
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins_file
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.models import load_models
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.places import Site, directories
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.places import WeightsSettings, directories
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError, did_you_mean
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.shared import Reading, shared_stacks
@@ -129,11 +129,11 @@ class LookupModule(LookupBase):
             raise AnsibleLookupError(str(error)) from error
 
 
-def _site(weights: dict[str, Any]) -> Site:
+def _site(weights: dict[str, Any]) -> WeightsSettings:
     path = weights.get("pins_file")
     pins = _pins_file.read(str(path)).values("weights") if path else {}
     # A template's own kind of mapping can be neither copied nor written as JSON.
-    return Site(plain(weights.get("sources") or {}), plain(weights.get("revisions") or {}), pins)
+    return WeightsSettings(plain(weights.get("sources") or {}), plain(weights.get("revisions") or {}), pins)
 
 
 def _folders(named: list[str], places: list[str]) -> list[Path]:

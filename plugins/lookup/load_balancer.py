@@ -85,7 +85,7 @@ class LookupModule(FleetLookup):
     def _balancers(self) -> dict[str, tuple[str, ...]]:
         return {name: fleet.addresses_of(name, told) for name, told in self.told("balancers").items()}
 
-    def _pools(self) -> tuple[fleet.Pool, ...]:
+    def _pools(self) -> tuple[fleet.ServerPool, ...]:
         catalogue = plain(self.get_option("catalogue"))
         return fleet.pools_of(fleet.host_of(name, told, catalogue) for name, told in self.told("group").items())
 

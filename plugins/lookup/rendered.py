@@ -44,7 +44,7 @@ from ansible.plugins.loader import lookup_loader
 from ansible.plugins.lookup import LookupBase
 
 
-class Variables(dict[str, Any]):
+class SharedVariables(dict[str, Any]):
     """Variables that a copy has in common with the original: templates change none of them."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
@@ -58,5 +58,5 @@ class LookupModule(LookupBase):
         self.set_options(var_options=variables, direct=kwargs)
         template = lookup_loader.get("ansible.builtin.template", loader=self._loader, templar=self._templar)
         words = {"template_vars": self.get_option("template_vars")}
-        found: list[Any] = template.run(terms, variables=Variables(variables or {}), **words)
+        found: list[Any] = template.run(terms, variables=SharedVariables(variables or {}), **words)
         return found

@@ -47,7 +47,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Entry:
+class AptEntry:
     """A repository that a file of the host names. `signed_by` is a path, the armoured keys, or empty."""
 
     file: str
@@ -113,7 +113,7 @@ def source_files(apt_dir: Path, sources_dir: Path) -> list[Path]:
     return [apt_dir / "sources.list", *sorted(sources_dir.glob("*.list")), *sorted(sources_dir.glob("*.sources"))]
 
 
-def entries(files: Mapping[str, str]) -> list[Entry]:
+def entries(files: Mapping[str, str]) -> list[AptEntry]:
     """Return the enabled binary repositories that `files` (path -> text of sources.list, *.list, *.sources) name."""
     found = []
     for file, text in sorted(files.items()):
@@ -123,17 +123,17 @@ def entries(files: Mapping[str, str]) -> list[Entry]:
                     continue
                 suites = tuple(fields.get("suites", "").split())
                 for url in fields.get("uris", "").split():
-                    found.append(Entry(file, url.rstrip("/"), suites, fields.get("signed-by", "").strip()))
+                    found.append(AptEntry(file, url.rstrip("/"), suites, fields.get("signed-by", "").strip()))
         else:
             for line in text.splitlines():
                 match = re.match(r"deb\s+(?:\[([^]]*)\]\s+)?(\S+)\s+(\S+)", line.strip())
                 if match:
                     options = dict(pair.split("=", 1) for pair in (match[1] or "").split() if "=" in pair)
-                    found.append(Entry(file, match[2].rstrip("/"), (match[3],), options.get("signed-by", "")))
+                    found.append(AptEntry(file, match[2].rstrip("/"), (match[3],), options.get("signed-by", "")))
     return found
 
 
-def others(found: Iterable[Entry], source: Source, own_file: str) -> list[Entry]:
+def others(found: Iterable[AptEntry], source: Source, own_file: str) -> list[AptEntry]:
     """Return the entries of other files for the same repository.
 
     apt fails if two entries for one repository name different keys, so the module cannot just add its own entry.

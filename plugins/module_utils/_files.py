@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedFile:
     """A file as it must be. content: None for a file that must not exist."""
 
     path: Path
@@ -44,7 +44,7 @@ def texts(paths: Iterable[Path]) -> dict[str, str]:
     return {str(path): content.decode(errors="replace") for path, content in contents if content is not None}
 
 
-def differing(files: Iterable[Wanted]) -> list[Wanted]:
+def differing(files: Iterable[WantedFile]) -> list[WantedFile]:
     """Return those of `files` whose content or mode is not as wanted."""
     found = []
     for item in files:
@@ -64,7 +64,7 @@ def _shown(content: bytes | None) -> str:
         return f"({len(content)} bytes)\n"
 
 
-def diffs(files: Iterable[Wanted]) -> list[dict[str, str]]:
+def diffs(files: Iterable[WantedFile]) -> list[dict[str, str]]:
     """Return Ansible's diff of `files` against what exists. Binary content is shown as its size."""
     return [
         {
@@ -77,7 +77,7 @@ def diffs(files: Iterable[Wanted]) -> list[dict[str, str]]:
     ]
 
 
-def write(files: Iterable[Wanted]) -> None:
+def write(files: Iterable[WantedFile]) -> None:
     """Make `files` what they must be. A missing directory is made with mode 0755."""
     for item in files:
         if item.content is None:

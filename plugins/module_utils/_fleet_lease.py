@@ -36,7 +36,7 @@ class Lease:
 
 
 @dataclass(frozen=True)
-class Answer:
+class LeaseDecision:
     """The decision on a lease. lease: the file's new content, None for no file. refusal: why the run may not go on."""
 
     lease: Lease | None
@@ -44,20 +44,24 @@ class Answer:
     holder: Lease | None = None
 
 
-def decide(state: str, held: Lease | None, asked: Lease, *, over: Collection[str] = (), force: bool = False) -> Answer:
+def decide(
+    state: str, held: Lease | None, asked: Lease, *, over: Collection[str] = (), force: bool = False
+) -> LeaseDecision:
     """Decide what a run that asks gets. asked.since is now. over: runs that the controller knows have ended."""
     own = held is not None and held.run == asked.run
     if state == RELEASED:
-        return Answer(None if own else held)
+        return LeaseDecision(None if own else held)
     if state == KEPT and not own:
         if held is None:
-            return Answer(None, "its lease was given up or taken by a run that has ended")
-        return Answer(held, f"it was taken over: {held.describe()}", held)
+            return LeaseDecision(None, "its lease was given up or taken by a run that has ended")
+        return LeaseDecision(held, f"it was taken over: {held.describe()}", held)
     if held is not None and not own and not force and held.until > asked.since and held.run not in over:
-        return Answer(held, f"it belongs to {held.describe()}", held)
+        return LeaseDecision(held, f"it belongs to {held.describe()}", held)
     if state == FREE:
-        return Answer(held)
-    return Answer(Lease(asked.run, asked.owner, asked.what, held.since if own and held else asked.since, asked.until))
+        return LeaseDecision(held)
+    return LeaseDecision(
+        Lease(asked.run, asked.owner, asked.what, held.since if own and held else asked.since, asked.until)
+    )
 
 
 def asked_for(run: str, owner: str, what: str, minutes: float, now: datetime | None = None) -> Lease:

@@ -83,7 +83,7 @@ PAIRS = (
 
 
 @dataclass(frozen=True)
-class Series:
+class KernelSeries:
     """A report about a series of the kernel, whatever the firmware. verdict: good, usable, bad or unknown."""
 
     kernel: str
@@ -93,21 +93,21 @@ class Series:
 
 
 KERNELS = (
-    Series(
+    KernelSeries(
         "6.17",
         "good",
         "Intel's own repository for these cards has this series",
         "https://repositories.intel.com/gpu/ubuntu",
     ),
-    Series("6.18", "usable", "the series knows the cards; no pair with a firmware is reported"),
-    Series(
+    KernelSeries("6.18", "usable", "the series knows the cards; no pair with a firmware is reported"),
+    KernelSeries(
         "7.0",
         "bad",
         "permanent resets of cards under load were reported with GuC 70.58; the firmware decides",
         f"{RUNTIME_ISSUES}/948",
     ),
-    Series("7.1", "good", "two cards served for six weeks, with GuC 70.58"),
-    Series("7.2", "good", "an owner serves with it (7.2.7), with GuC 70.72.1"),
+    KernelSeries("7.1", "good", "two cards served for six weeks, with GuC 70.58"),
+    KernelSeries("7.2", "good", "an owner serves with it (7.2.7), with GuC 70.72.1"),
 )
 # Ubuntu's builds of a series, and their fixes for these cards.
 FIXED_IN = {
@@ -144,10 +144,10 @@ def judge_pair(kernel: str, guc: str, wanted: str = "", cards: int = 1) -> Pair:
     return Pair(kernel, guc, "unknown", "; ".join(filter(None, reasons)))
 
 
-def judge_kernel(kernel: str) -> Series:
+def judge_kernel(kernel: str) -> KernelSeries:
     """Return the entry of the series of a kernel such as `7.0.0-31-generic`."""
     known = next((known for known in KERNELS if _begins(kernel, known.kernel)), None)
-    return known or Series(kernel, "unknown", "nothing is known of its series on these cards")
+    return known or KernelSeries(kernel, "unknown", "nothing is known of its series on these cards")
 
 
 def lacks(kernel: str) -> list[str]:
@@ -360,7 +360,7 @@ def others(installed: Mapping[str, str], source: str) -> dict[str, str]:
 _ADDRESSES = {"ppa": "/kobuk-team/intel-graphics/", "omix": "/intel-omix"}
 
 
-def _of(entry: _apt.Entry) -> str:
+def _of(entry: _apt.AptEntry) -> str:
     """Return the source that a repository belongs to; empty for any other repository."""
     for suite in entry.suites:
         for source, part in _ADDRESSES.items():
@@ -370,7 +370,7 @@ def _of(entry: _apt.Entry) -> str:
 
 
 def problems(
-    installed: Mapping[str, str], entries: Iterable[_apt.Entry], source: str, own_file: str, remove: bool
+    installed: Mapping[str, str], entries: Iterable[_apt.AptEntry], source: str, own_file: str, remove: bool
 ) -> list[str]:
     """Return why `source` conflicts with the host's packages and repositories, and a fix.
 

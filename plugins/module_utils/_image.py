@@ -67,7 +67,7 @@ _MEANINGS = (
 )
 
 
-SYSTEMD = _transient.Systemd(ImageFault, "the pull of an image")
+SYSTEMD = _transient.TransientUnits(ImageFault, "the pull of an image")
 
 
 @dataclass(frozen=True)

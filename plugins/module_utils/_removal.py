@@ -86,7 +86,7 @@ class Mount:
 
 
 @dataclass
-class Found:
+class Leftovers:
     """The findings on a host.
 
     :param gone: what goes, in this order.
@@ -125,9 +125,9 @@ def images(stack_root: Path) -> list[str]:
     return found
 
 
-def find(places: Iterable[OwnedDirectory], mounted: Sequence[Mount]) -> Found:
+def find(places: Iterable[OwnedDirectory], mounted: Sequence[Mount]) -> Leftovers:
     """Find what of ours is in the places. Changes nothing."""
-    found = Found()
+    found = Leftovers()
     gone: set[Path] = set()
     points = {mount.point for mount in mounted}
     for place in places:
@@ -300,7 +300,7 @@ def apt_places(name: str, apt_dir: Path, installed: Sequence[str]) -> list[Owned
     ]
 
 
-def summary(found: Found, stays: Iterable[str], *, check_mode: bool) -> list[str]:
+def summary(found: Leftovers, stays: Iterable[str], *, check_mode: bool) -> list[str]:
     """Return a line for each path that goes or stays. stays: further sentences."""
     lines = [f"{'would remove' if check_mode else 'removed'} {path}" for path in found.gone]
     lines += [f"stays: {path}: {why}" for path, why in found.stays.items()]

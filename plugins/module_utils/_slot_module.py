@@ -20,7 +20,7 @@ from ._slot.model.rendering import in_place, pending
 from ._slot.model.state_file import stamp
 from ._slot.words.effects import Effects
 from ._slot.words.types import Gate, Layout, OnFailure, Request, SlotFault, layout_of
-from ._slot_planned import PlannedFiles
+from ._slot_overlay import PlannedFiles
 
 
 def request_of(params: Mapping[str, Any], switch_id: str) -> Request:

@@ -41,24 +41,24 @@ class SwapProblem(Exception):
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryInfo:
     """Of /proc/meminfo, in bytes: all RAM, and the swap that is free now."""
 
     ram: int
     swap_free: int
 
 
-def parse_memory(meminfo: str) -> Memory:
+def parse_memory(meminfo: str) -> MemoryInfo:
     """Return the figures in the text of /proc/meminfo; raise SwapProblem where they are missing."""
     rows = dict(line.split(":", 1) for line in meminfo.splitlines() if ":" in line)
     try:
         ram, swap_free = (int(rows[key].split()[0]) << 10 for key in ("MemTotal", "SwapFree"))
     except (KeyError, ValueError, IndexError) as error:
         raise SwapProblem(f"/proc/meminfo has no {error}") from error
-    return Memory(ram, swap_free)
+    return MemoryInfo(ram, swap_free)
 
 
-def size_for(memory: Memory, total: int) -> int:
+def size_for(memory: MemoryInfo, total: int) -> int:
     """Return the bytes of swap with which RAM and free swap together are `total`; 0 for less than half a GiB.
 
     Whole GiB upwards. What counts is the largest process of a build and what runs beside it, whatever the machine's

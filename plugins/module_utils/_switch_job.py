@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ._slot_module import run_switch
-from ._work.decide import Found
-from ._work.folder import Folder, WorkError
+from ._work.decide import WorkState
+from ._work.folder import WorkError, WorkFolder
 from ._work.protocol import Beginning, Job, conclude
 
 LIMIT_S = 24 * 3600  # the switch has limits of its own; this one only bounds a job that hangs
@@ -46,10 +46,10 @@ class SwitchJob(Job):
         return unit_name(self.params["slot"], self.params["token"])
 
     @property
-    def folder(self) -> Folder:
-        return Folder(Path(self.params["run_dir"], self.params["slot"], "jobs", self.params["token"]))
+    def folder(self) -> WorkFolder:
+        return WorkFolder(Path(self.params["run_dir"], self.params["slot"], "jobs", self.params["token"]))
 
-    def start(self, archive: Path | None = None) -> Found:
+    def start(self, archive: Path | None = None) -> WorkState:
         jobs = self.folder.path.parent
         jobs.mkdir(mode=0o700, parents=True, exist_ok=True)  # what a switch says is for root alone
         for path in jobs.iterdir():
@@ -77,6 +77,6 @@ def job_of(params: Mapping[str, Any]) -> SwitchJob:
 
 def main(path: str, run: Callable[..., dict[str, Any]] = run_switch) -> None:
     """Run the switch that the folder describes. Runs in the unit."""
-    folder = Folder(Path(path))
+    folder = WorkFolder(Path(path))
     params = json.loads(folder.secret())
     conclude(folder, SwitchJob.noun, lambda: run(params, check_mode=False))

@@ -159,7 +159,7 @@ class TransientState:
 
 
 @dataclass(frozen=True)
-class Systemd:
+class TransientUnits:
     """The commands of systemd for one kind of work.
 
     :param fault: the exception that is raised with what went wrong.

@@ -205,7 +205,7 @@ def _key(module: AnsibleModule, keyring: Path) -> bytes:
         raise AssertionError("unreachable") from problem
 
 
-def _trusts(entry: _apt.Entry, fingerprints: list[str]) -> bool:
+def _trusts(entry: _apt.AptEntry, fingerprints: list[str]) -> bool:
     data = entry.signed_by.encode()
     if entry.signed_by.startswith("/"):
         data = _files.content_of(Path(entry.signed_by)) or b""
@@ -216,13 +216,13 @@ def _trusts(entry: _apt.Entry, fingerprints: list[str]) -> bool:
     return True
 
 
-def _source_files(module: AnsibleModule) -> tuple[list[_files.Wanted], str]:
+def _source_files(module: AnsibleModule) -> tuple[list[_files.WantedFile], str]:
     """Return the wanted keyring and .sources file, and the foreign file that makes them needless (empty if none)."""
     params = module.params
     apt_dir = Path(params["apt_dir"])
     keyring = apt_dir / "keyrings" / f"{params['name']}.gpg"
     file = Path(params["sources_dir"]) / f"{params['name']}.sources"
-    absent = [_files.Wanted(keyring, None), _files.Wanted(file, None)]
+    absent = [_files.WantedFile(keyring, None), _files.WantedFile(file, None)]
     if not params["url"]:
         return absent, ""
     source = _apt.Source(
@@ -240,8 +240,8 @@ def _source_files(module: AnsibleModule) -> tuple[list[_files.Wanted], str]:
         return absent, entry.file
     content = _key(module, keyring)
     return [
-        _files.Wanted(keyring, content),
-        _files.Wanted(file, source.text(params["title"], str(keyring)).encode()),
+        _files.WantedFile(keyring, content),
+        _files.WantedFile(file, source.text(params["title"], str(keyring)).encode()),
     ], ""
 
 
@@ -281,7 +281,7 @@ def main() -> None:
     pins = Path(params["apt_dir"]) / "preferences.d" / params["name"]
     text = _apt.preferences(packages, params["title"], params["url"])
     files, used_file = _source_files(module)
-    changes = _files.differing([*files, _files.Wanted(pins, text.encode() if text else None)])
+    changes = _files.differing([*files, _files.WantedFile(pins, text.encode() if text else None)])
     diff = _files.diffs(changes)
     if not module.check_mode:
         _files.write(changes)

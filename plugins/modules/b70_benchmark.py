@@ -181,7 +181,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.bench import BenchmarkError
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.job import BenchmarkJob
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import ShapeError
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import RequestShapeError
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.spec import ARGUMENTS
 from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkError
 
@@ -190,7 +190,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
         result = BenchmarkJob(module.params).answer(check_mode=module.check_mode)
-    except (WorkError, BenchmarkError, ShapeError) as error:
+    except (WorkError, BenchmarkError, RequestShapeError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**result)
 

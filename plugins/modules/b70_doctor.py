@@ -143,7 +143,7 @@ def main() -> None:
     except ValueError as error:
         module.fail_json(msg=str(error))
     site = host.survey(wanted, wanted["manifests"])
-    findings = examine.examine(site, host.HostEffects(site), checks, wanted["limit"])
+    findings = examine.examine(site, host.DoctorHost(site), checks, wanted["limit"])
     seconds = round(time.monotonic() - started, 1)
     module.exit_json(
         changed=False,

@@ -214,7 +214,7 @@ def measure(wanted: dict[str, Any], check_mode: bool, folder: str) -> dict[str, 
     Path(script).write_text(source_of_script(), encoding="utf-8")
     python = host.stack_python(wanted["stack_root"], wanted["stack"], device)
     serves = wanted["while_served"] and bool(host.served())
-    here = plan.Host(cards, host.tools(wanted["tool_dirs"]), python, device, script, serves)
+    here = plan.HostTools(cards, host.tools(wanted["tool_dirs"]), python, device, script, serves)
     group = decode(Group, wanted["group"]) if wanted["group"] else None
     to_nodes = network.benches(group, here.tools, wanted["servers"], wanted["limit"]) if group else []
     benches = plan.plan(here, wanted["only"], wanted["skip"], to_nodes)

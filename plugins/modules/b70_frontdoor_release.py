@@ -168,7 +168,7 @@ def main() -> None:
     }
     try:
         if not module.check_mode:
-            run.carry_out(planned, host.HostEffects(), release)
+            run.carry_out(planned, host.ReleaseHost(), release)
     except ReleaseFault as fault:
         module.fail_json(msg=str(fault), **{**result, **fault.evidence})
     module.exit_json(**result)

@@ -397,7 +397,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _arguments, _expected, _host, _paths
+from ansible_collections.arcpro.b70.plugins.module_utils import _arguments, _desired_state, _host, _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.effects import host_effects
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.images import PodmanImages
@@ -490,8 +490,8 @@ def main() -> None:
     places = [*(one["path"] for one in wanted["directories"]), *wanted["paths"]]
     paths = {path: _host.path_facts(path, account) for path in places}
     systemd = os.path.isdir("/run/systemd/system")
-    files = {item["path"]: _expected.file_facts(item["path"]) for item in wanted["files"]}
-    differences = _expected.file_differences(wanted["files"], files)
+    files = {item["path"]: _desired_state.file_facts(item["path"]) for item in wanted["files"]}
+    differences = _desired_state.file_differences(wanted["files"], files)
     try:
         layout = layout_of({**wanted["slot"], "frontdoor_url": ""}) if wanted["slot"] and systemd else None
         slot = layout and occupied(host_effects(SystemClock()), layout)

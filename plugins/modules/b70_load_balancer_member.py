@@ -125,7 +125,7 @@ def main() -> None:
     )
     given = module.params
     try:
-        member = host.Member(host.Master(given["socket"]), given["name"], given["state_file"])
+        member = host.LoadBalancedHost(host.Master(given["socket"]), given["name"], given["state_file"])
         result = member.bring_to(
             given["state"], given["timeout"], write=not module.check_mode, floors=given["min_ready"]
         )

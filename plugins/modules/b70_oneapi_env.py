@@ -123,7 +123,7 @@ def main() -> None:
         _oneapi.check({**captured, **extra}, root, release, params["required"])
     except _oneapi.CaptureProblem as problem:
         module.fail_json(msg=f"The environment of {script} is refused: {problem}")
-    wanted = _files.Wanted(Path(params["dest"]), _oneapi.text(captured, extra, str(script), release).encode())
+    wanted = _files.WantedFile(Path(params["dest"]), _oneapi.text(captured, extra, str(script), release).encode())
     changes = _files.differing([wanted])
     diff = _files.diffs(changes)
     if not module.check_mode:

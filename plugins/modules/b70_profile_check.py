@@ -192,7 +192,7 @@ def main() -> None:
     )
     params = module.params
     folder, memory = Path(params["config_dir"], "profiles"), Path(params["memory_dir"])
-    report, fits, rendered = check.Report(), {}, {}
+    report, fits, rendered = check.EngineCheckReport(), {}, {}
     try:
         if params["ask"]:
             way = asker(params["user"], params["timeout"])

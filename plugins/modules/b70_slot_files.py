@@ -275,7 +275,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _arguments, _paths, _slot_files, _slot_place
+from ansible_collections.arcpro.b70.plugins.module_utils import _arguments, _paths, _slot_deployment, _slot_paths
 
 _TEXT = {"type": "str", "required": True}
 SETTINGS = {
@@ -345,32 +345,32 @@ def main() -> None:
 
     params = module.params
     places = ("config_dir", "unit_dir", "run_dir", "state_dir", "program_dir", "command")
-    place = _slot_place.SlotPaths(
+    place = _slot_paths.SlotPaths(
         params["slot"],
         **{key: Path(params[key]) for key in places},
         command_link=Path(params["command_link"]) if params["command_link"] else None,
     )
-    wanted = [_slot_place.Wanted(Path(item["path"]), item["content"], item["mode"]) for item in params["files"]]
+    wanted = [_slot_paths.RenderedFile(Path(item["path"]), item["content"], item["mode"]) for item in params["files"]]
     wanted = [
-        dataclasses.replace(item, content=_slot_files.numbered(item.content))
+        dataclasses.replace(item, content=_slot_deployment.numbered(item.content))
         if item.path.name == "account.env"
         else item
         for item in wanted
     ]
-    directories = [_slot_place.Directory(**{**item, "path": Path(item["path"])}) for item in params["directories"]]
-    lock = contextlib.nullcontext() if module.check_mode else _slot_files.locked(place, params["lock_timeout"])
+    directories = [_slot_paths.Directory(**{**item, "path": Path(item["path"])}) for item in params["directories"]]
+    lock = contextlib.nullcontext() if module.check_mode else _slot_deployment.locked(place, params["lock_timeout"])
     try:
-        owner = _slot_files.owner_ids(params["owner"], params["group"])
+        owner = _slot_deployment.owner_ids(params["owner"], params["group"])
         # Before the lock: that makes the directory it is in.
-        lacking = _slot_files.lacking(directories)
+        lacking = _slot_deployment.lacking(directories)
         with lock:
-            plan = _slot_files.make_plan(wanted, place, owner, run, lacking)
-            _slot_files.validate(plan, run)
+            plan = _slot_deployment.make_plan(wanted, place, owner, run, lacking)
+            _slot_deployment.validate(plan, run)
             if not module.check_mode:
-                _slot_files.apply(plan, owner)
-                _slot_files.reload(plan, run)
-                _slot_files.start(plan, place, run)
-    except (_slot_place.SlotFilesError, OSError) as error:
+                _slot_deployment.apply(plan, owner)
+                _slot_deployment.reload(plan, run)
+                _slot_deployment.start(plan, place, run)
+    except (_slot_paths.SlotFilesError, OSError) as error:
         module.fail_json(msg=str(error))
     for warning in plan.warnings:
         module.warn(warning)
@@ -381,10 +381,10 @@ def main() -> None:
         removed_paths=[str(path) for path in plan.removals],
         kept_profiles=plan.kept,
         pending_profiles=[held.name for held in plan.held],
-        **({"planned_files": _slot_files.planned_files(plan, place)} if module.check_mode else {}),
+        **({"planned_files": _slot_deployment.planned_files(plan, place)} if module.check_mode else {}),
         units_changed=plan.units_changed,
         reload_needed=plan.reload_needed,
-        diff=_slot_files.diff(plan),
+        diff=_slot_deployment.diff(plan),
         # Without the files: megabytes, which may have what is nobody's business.
         invocation={"module_args": {key: value for key, value in params.items() if key != "files"}},
     )

@@ -9,8 +9,8 @@ this from a hang: a build that computes is alive.
 
 from __future__ import annotations
 
-from ansible_collections.arcpro.b70.plugins.module_utils._build.log import Progress
-from ansible_collections.arcpro.b70.plugins.module_utils._build.sample import Sample
+from ansible_collections.arcpro.b70.plugins.module_utils._build.log import BuildProgress
+from ansible_collections.arcpro.b70.plugins.module_utils._build.sample import BuildSample
 
 from ._weights.progress import duration
 
@@ -18,7 +18,7 @@ TELLING_SHARE = 0.1  # of all objects: those before are no measure of the rest
 BUSY_SHARE = 0.02  # of one core: less is housekeeping, not work
 
 
-def idle_seconds(before: Sample, now: Sample, idle_s: float) -> float:
+def idle_seconds(before: BuildSample, now: BuildSample, idle_s: float) -> float:
     """Return for how many seconds nothing was computed, given `idle_s` at the sample before."""
     wall = now.at - before.at
     used = now.cpu_s - before.cpu_s
@@ -28,7 +28,7 @@ def idle_seconds(before: Sample, now: Sample, idle_s: float) -> float:
     return idle_s + wall
 
 
-def say(seen: Progress, sample: Sample | None, seconds: float, quiet_s: float, idle_s: float) -> str:
+def say(seen: BuildProgress, sample: BuildSample | None, seconds: float, quiet_s: float, idle_s: float) -> str:
     """Return one line for the person who waits.
 
     quiet_s: seconds since the last line of the log. idle_s: seconds without computing.

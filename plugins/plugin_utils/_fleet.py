@@ -15,7 +15,7 @@ _UNREAD = "its slot cannot be read"
 
 
 @dataclass(frozen=True)
-class Seen:
+class HostSeen:
     """A host at the moment of a look.
 
     ready: clients are let in to a verified engine. why: why it is not ready. maintenance: why a person has taken it out
@@ -41,13 +41,13 @@ class Seen:
         return f"{self.profile or 'nothing'}{closed}{', maintenance' if self.maintenance else ''}"
 
 
-def seen_of(host: str, info: Mapping[str, Any] | None) -> Seen:
+def seen_of(host: str, info: Mapping[str, Any] | None) -> HostSeen:
     """Read what b70_model_slot_info returned for a host."""
     if info is None or info.get("unreachable"):
         why = str((info or {}).get("msg") or "the host did not answer")
-        return Seen(host, why=f"it is off or cannot be reached: {' '.join(why.split())}")
+        return HostSeen(host, why=f"it is off or cannot be reached: {' '.join(why.split())}")
     if info.get("failed") or "slot" not in info:
-        return Seen(host, reached=True, why=f"{_UNREAD}: {info.get('msg') or 'no answer'}")
+        return HostSeen(host, reached=True, why=f"{_UNREAD}: {info.get('msg') or 'no answer'}")
     ready = bool(info.get("open") and info.get("verified"))
     held = info.get("quarantine")
     why = ""
@@ -58,11 +58,11 @@ def seen_of(host: str, info: Mapping[str, Any] | None) -> Seen:
     rests = info.get("maintenance")
     maintenance = f"in maintenance since {rests['since']} ({rests['who']}): {rests['reason']}" if rests else ""
     model = str(info.get("served_model") or "")
-    return Seen(host, True, info.get("profile"), model, ready and not held, why, maintenance)
+    return HostSeen(host, True, info.get("profile"), model, ready and not held, why, maintenance)
 
 
 def taken_away(
-    seen: Mapping[str, Seen], to_switch: Collection[str], names: Collection[str], least: Mapping[str, str]
+    seen: Mapping[str, HostSeen], to_switch: Collection[str], names: Collection[str], least: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the models that would lose too many hosts, each with the numbers in words.
 
@@ -81,7 +81,7 @@ def taken_away(
     return found
 
 
-def too_many(seen: Mapping[str, Seen], waves: Sequence[Collection[str]], least: str) -> str:
+def too_many(seen: Mapping[str, HostSeen], waves: Sequence[Collection[str]], least: str) -> str:
     """Return why a wave would leave too few hosts in service, or nothing. Nobody stands in for a single host."""
     ready = [one.host for one in seen.values() if one.ready and not one.maintenance]
     kept = least_hosts(least, len(ready))
@@ -92,7 +92,7 @@ def too_many(seen: Mapping[str, Seen], waves: Sequence[Collection[str]], least: 
     return ""
 
 
-def seen_by(results: Iterable[Mapping[str, Any]]) -> dict[str, Seen]:
+def seen_by(results: Iterable[Mapping[str, Any]]) -> dict[str, HostSeen]:
     """Return what was seen of each host. results: of the hosts that looked, each with the loop over its share."""
     looks = (one for result in results for one in result.get("results") or ())
     return {str(one["item"]): seen_of(str(one["item"]), one) for one in looks if "item" in one}

@@ -144,13 +144,13 @@ def _entries(section: str, found: object, path: str) -> dict[str, Entry]:
 def render(pins: Pins) -> str:
     """Return the text of the file, sorted, with one line for each fact."""
 
-    class Dumper(yaml.SafeDumper):
+    class PlainDumper(yaml.SafeDumper):
         """Writes the marked strings of Ansible as plain strings."""
 
-    Dumper.add_multi_representer(str, lambda dumper, text: dumper.represent_str(text))
+    PlainDumper.add_multi_representer(str, lambda dumper, text: dumper.represent_str(text))
     pins_of = {section: {name: dict(entry) for name, entry in found.items()} for section, found in pins.entries.items()}
     data = {"all": {"vars": {"b70_pins": pins_of}}}
-    return HEADER + yaml.dump(data, Dumper=Dumper, default_flow_style=False, allow_unicode=True, width=1000)
+    return HEADER + yaml.dump(data, Dumper=PlainDumper, default_flow_style=False, allow_unicode=True, width=1000)
 
 
 def with_new(pins: Pins, section: str, found: Mapping[str, Entry]) -> Pins:

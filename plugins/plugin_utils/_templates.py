@@ -18,7 +18,7 @@ import jinja2
 import yaml
 
 from ansible_collections.arcpro.b70.plugins.module_utils._environment import quoted
-from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import MARKER
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_paths import MARKER
 
 from ._catalogue.problems import did_you_mean
 from ._quoting import one_line, quote, quote_path

@@ -149,8 +149,8 @@ class Balancer:
         """Wait until these hosts have no requests: a client may see the end of an answer before it is counted."""
         await becomes(lambda: not any(self.master.sessions(name) for name in names))
 
-    def member(self, name: str) -> member_host.Member:
-        return member_host.Member(self.master, name, str(self.folder / "server-state"))
+    def member(self, name: str) -> member_host.LoadBalancedHost:
+        return member_host.LoadBalancedHost(self.master, name, str(self.folder / "server-state"))
 
     async def reload(self) -> None:
         before = self.master.workers().current
@@ -212,7 +212,7 @@ async def balancer(
         for each, own in zip(doors, names, strict=True)
     )
     places = {"state_file": str(folder / "server-state"), "port": port, "metrics_port": metrics_port}
-    text = haproxy.configuration(haproxy.Settings(**{**SETTINGS, **places, **changes}), pools)
+    text = haproxy.configuration(haproxy.HaproxySettings(**{**SETTINGS, **places, **changes}), pools)
     for line in (
         "    log /dev/log local0 info\n",
         "    user haproxy\n",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._weights.fetching.transports import Fault, Plain
+from ansible_collections.arcpro.b70.plugins.module_utils._weights.fetching.transports import FetchFault, Plain
 from checks.plays import hosts, run_plays, said
 from hub.server import Hub, serve
 from unit.plugins.module_utils._weights import signed
@@ -45,7 +45,7 @@ def test_the_records_are_signed_once_and_again_after_a_change(tmp_path: Path) ->
             spec = {"keyring": str(keyring), "accept_unsigned": False, "stall_s": 20}
             base = f"{server.storage_url}/store/models"
             assert set(Plain({**spec, "url": f"{base}/model"}, "").contents()["files"]) == set(signed.FILES)
-            with pytest.raises(Fault, match="was changed after the mirror was filled"):
+            with pytest.raises(FetchFault, match="was changed after the mirror was filled"):
                 Plain({**spec, "url": f"{base}/second"}, "").contents()
             done = run_plays(tmp_path, [PLAY], "--limit", "here", inventory=inventory)
             assert "changed=2" in done.stdout, done.stdout

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HEADER = "\n".join(tree_rules.HEADER) + "\n\nfrom __future__ import annotations\n"
 
 FILE_RULES = [
+    tree_rules.check_class_names,
     tree_rules.check_docstrings,
     tree_rules.check_headers,
     tree_rules.check_links,
@@ -31,7 +32,7 @@ GOOD = {
     "docs/a.md": "text\n",
     "plugins/modules/b70_one.py": HEADER,
     "meta/runtime.yml": "action_groups: {b70: [b70_one], slot: []}\n",
-    "plugins/module_utils/a.py": HEADER + "from .b import B\n",
+    "plugins/module_utils/a.py": HEADER + "from .b import B\n\n\nclass A:\n    pass\n",
     "plugins/module_utils/b.py": HEADER + 'B = 1\n\n\ndef two():\n    """Return 2."""\n',
     "pyproject.toml": "[tool.pytest.ini_options]\npythonpath = ['src']\n",
     "src/proxy/__init__.py": HEADER,
@@ -58,6 +59,12 @@ BROKEN: list[tuple[Callable[[Path, Sequence[Path]], list[str]], str, str, str]] 
     (tree_rules.check_no_exceptions, "tests/sanity/ignore-2.19.txt", "a.py pylint\n", "is not empty"),
     (tree_rules.check_no_exceptions, ".ansible-lint", "profile: production\nskip_list: [x]\n", "has a skip_list"),
     (tree_rules.check_no_exceptions, ".ansible-lint", "profile: basic\n", "profile is not production"),
+    (
+        tree_rules.check_class_names,
+        "plugins/module_utils/b.py",
+        "class A:\n    pass\n",
+        "A is defined in plugins/module_utils/a.py and plugins/module_utils/b.py",
+    ),
     (tree_rules.check_docstrings, "plugins/module_utils/b.py", '"""What is one."""\n', "of the file begins with What"),
     (
         tree_rules.check_docstrings,

@@ -25,6 +25,7 @@ BINARY = frozenset({".safetensors", ".png", ".gz", ".whl"})
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 # Beginnings that leave open what a docstring is about; ruff (D401) refuses other words that are no imperatives.
 QUESTIONS = frozenset({"How", "Those", "What", "When", "Where", "Whether", "Which", "Who", "Whoever", "Whose", "Why"})
+ANSIBLE_CLASSES = frozenset({"ActionModule", "CallbackModule", "LookupModule", "ModuleDocFragment"})
 PLAYBOOK_WORD = re.compile(r"ansible-playbook (?:-i \S+ )?(?:([\w/]+\.yml)|arcpro\.b70\.(\w+))")
 MAKE_WORD = re.compile(r"(?:^|`)make ([a-z][a-z-]*)", re.MULTILINE)
 
@@ -134,6 +135,17 @@ def check_docstrings(root: Path, files: Sequence[Path]) -> list[str]:
                 name = getattr(node, "name", "the file")
                 found.append(f"{file.relative_to(root)}: the docstring of {name} begins with {first}")
     return found
+
+
+def check_class_names(root: Path, files: Sequence[Path]) -> list[str]:
+    """Check that no two modules of the plugins define a class of one name, but for names that Ansible looks for."""
+    found: dict[str, set[str]] = {}
+    for file in files:
+        if file.suffix == ".py" and file.relative_to(root).parts[0] == "plugins":
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.ClassDef) and node.name not in ANSIBLE_CLASSES:
+                    found.setdefault(node.name, set()).add(str(file.relative_to(root)))
+    return [f"{name} is defined in {' and '.join(sorted(of))}" for name, of in found.items() if len(of) > 1]
 
 
 def check_no_exceptions(root: Path, files: Sequence[Path]) -> list[str]:

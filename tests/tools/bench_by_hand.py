@@ -37,13 +37,13 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / ".cache/collections")]
 
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators import (  # noqa: E402
-    Load,
+    GeneratorLoad,
     guidellm_argv,
     guidellm_config,
     guidellm_records,
 )
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.metrics import summary  # noqa: E402
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import Shape  # noqa: E402
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import RequestShape  # noqa: E402
 from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.folder import read  # noqa: E402
 from demo import inventory_hosts  # noqa: E402
 from system.product import INVENTORY, play, reach  # noqa: E402
@@ -80,11 +80,11 @@ class Bench:
         self.profile = json.loads(self.host.file(f"{PROFILES}/{state['profile']['name']}.json").content_string)
         self.seed = int.from_bytes(os.urandom(3), "big")
 
-    def load(self, shape: Shape) -> Load:
+    def load(self, shape: RequestShape) -> GeneratorLoad:
         self.seed += 1
         engine = self.profile["engine"]
         backend, model = engine["backend_url"], engine["served_model_name"]
-        return Load(backend, model, self.profile["model"]["path"], shape, self.streams, self.seed, LIMIT_S)
+        return GeneratorLoad(backend, model, self.profile["model"]["path"], shape, self.streams, self.seed, LIMIT_S)
 
     def hits(self) -> float:
         """Tokens of prompts that the engine has found in its prefix cache so far."""
@@ -97,7 +97,7 @@ class Bench:
         self.host.check_output("/opt/b70/bin/b70ctl verify")
         return self.hits() - before
 
-    def by_hand(self, shape: Shape) -> list[Side]:
+    def by_hand(self, shape: RequestShape) -> list[Side]:
         """guidellm as a person calls it, as the engine's user."""
         load, report = self.load(shape), f"{PLACE}/report.json"
         config = json.dumps(guidellm_config(load, report))
@@ -113,7 +113,7 @@ class Bench:
         self.host.check_output("rm -rf %s", PLACE)
         return [side("by hand", figures, float(own))]
 
-    def by_play(self, shape: Shape, targets: list[str]) -> list[Side]:
+    def by_play(self, shape: RequestShape, targets: list[str]) -> list[Side]:
         """The playbook, which measures both ways."""
         keys = ("name", "prompt_tokens", "output_tokens", "rounds")
         with tempfile.TemporaryDirectory() as folder:
@@ -154,7 +154,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=2, help="each is: play, hand, hand, play")
     given = parser.parse_args()
     bench = Bench(given.host, given.streams)
-    shape = Shape("by-hand", given.prompt_tokens, given.output_tokens, CALIBRATION_ROUNDS)
+    shape = RequestShape("by-hand", given.prompt_tokens, given.output_tokens, CALIBRATION_ROUNDS)
     (first,) = bench.by_hand(shape)
     shape = replace(shape, rounds=max(2, math.ceil(CALIBRATION_ROUNDS * given.seconds / first.seconds)))
     print(f"{bench.profile['name']} on {given.host}: {shape.rounds} rounds of {given.streams} streams", flush=True)

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _SOURCES = (".cache/collections", "tests", "tests/lab", "roles/frontdoor/files/frontdoor/src")
 sys.path[:0] = [str(ROOT / name) for name in _SOURCES]
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.plot import STYLE, Series, chart  # noqa: E402
+from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.plot import STYLE, PlotSeries, chart  # noqa: E402
 from monitored import Watched, watched  # noqa: E402
 from page.browser import started  # noqa: E402
 from tools.dashboards import Dashboard, Panel, Query, dashboards  # noqa: E402
@@ -65,7 +65,7 @@ async def _lines(run: Watched, panel: Panel, start: float, end: float) -> str:
     most = max((value for _name, points in told for _at, value in points), default=0)
     prefix, factor = next(((word, size) for word, size in _PREFIXES if most >= size), ("", 1))
     drawn = [
-        Series(name, [(at, value / factor) for at, value in points], number)
+        PlotSeries(name, [(at, value / factor) for at, value in points], number)
         for number, (name, points) in enumerate(told)
     ]
     return chart(panel.title, "s", prefix + _UNITS[panel.unit], drawn)

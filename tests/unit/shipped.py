@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue import catalogue
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.merging import Source
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.merging import ProfileSource
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 
 STACKS = load_stacks()
@@ -30,7 +30,7 @@ def load_inline(
     check anew each time."""
     every = catalogue._sources
 
-    def few(*arguments: Any) -> list[Source]:
+    def few(*arguments: Any) -> list[ProfileSource]:
         sources = every(*arguments)
         extends = {source.name: str(source.data.get("extends")) for source in sources}
         wanted, new = set(inline), set(inline)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A benchmark from its first canary to its record. It acts on the host only through `Effects`."""
+"""A benchmark from its first canary to its record. It acts on the host only through `BenchmarkEffects`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .._slot.model.profile import BURST
 from . import comparison, shapes
 from .comparison import COLD, ENGINE, FRONTDOOR, WARM, Band
 from .completeness import between, others
-from .generators import GeneratorError, Load
+from .generators import GeneratorError, GeneratorLoad
 from .metrics import RequestRecord, summary
 from .run import Tool
 
@@ -27,7 +27,7 @@ _APART = 7919
 _AGAIN = 104729
 
 
-class Disturbed(Exception):
+class EngineGone(Exception):
     """The engine being measured is no longer served, so the rest is not measured; the text says why."""
 
 
@@ -36,7 +36,7 @@ class BenchmarkError(Exception):
 
 
 @dataclass(frozen=True)
-class Effects:
+class BenchmarkEffects:
     """The effects of a benchmark on its host.
 
     :param info: returns what is served, as `_slot.api.info` does.
@@ -55,7 +55,7 @@ class Effects:
     info: Callable[[], Mapping[str, Any]]
     verify: Callable[[str], Mapping[str, Any]]
     profile: Callable[[str], Mapping[str, Any]]
-    measure: Callable[[Tool, Load, Callable[[str], None], Callable[[], None]], Measured]
+    measure: Callable[[Tool, GeneratorLoad, Callable[[str], None], Callable[[], None]], Measured]
     moved: Callable[[Mapping[str, Any]], str]
     heed: Callable[[], None]
     version: Callable[[Tool], str]
@@ -78,7 +78,7 @@ class BenchmarkOrder:
     :param fail_without_comparison: fail unless the baseline has all of the figures.
     """
 
-    shapes: tuple[shapes.Shape, ...]
+    shapes: tuple[shapes.RequestShape, ...]
     streams: tuple[int, ...]
     targets: tuple[str, ...]
     prefixes: tuple[str, ...]
@@ -112,8 +112,8 @@ def served(info: Mapping[str, Any], wanted: str = "") -> str:
 
 
 def plan(
-    wanted: BenchmarkOrder, fx: Effects
-) -> tuple[Mapping[str, Any], list[shapes.Shape], list[int], list[dict[str, Any]]]:
+    wanted: BenchmarkOrder, fx: BenchmarkEffects
+) -> tuple[Mapping[str, Any], list[shapes.RequestShape], list[int], list[dict[str, Any]]]:
     """Return the served profile, what is measured, and what is left out.
 
     :raises BenchmarkError: if nothing is served or nothing is left to measure.
@@ -124,7 +124,7 @@ def plan(
 
 def fitting(
     wanted: BenchmarkOrder, profile: Mapping[str, Any]
-) -> tuple[list[shapes.Shape], list[int], list[dict[str, Any]]]:
+) -> tuple[list[shapes.RequestShape], list[int], list[dict[str, Any]]]:
     """Return what is measured of a profile, and what is left out; raise BenchmarkError if nothing can be measured."""
     if profile["engine"].get("task", "generate") != "generate":
         raise BenchmarkError(
@@ -161,7 +161,7 @@ def not_covered(baseline: str, missing: Sequence[str]) -> list[str]:
     return [f"the baseline {baseline} has no figure of {', '.join(missing)}: {words}"] if missing else []
 
 
-def run(wanted: BenchmarkOrder, fx: Effects) -> dict[str, Any]:
+def run(wanted: BenchmarkOrder, fx: BenchmarkEffects) -> dict[str, Any]:
     """Measure, and return the record; raise BenchmarkError if nothing can be measured."""
     profile, kept, streams, left_out = plan(wanted, fx)
     name, began = str(profile["name"]), fx.now()
@@ -183,7 +183,7 @@ def run(wanted: BenchmarkOrder, fx: Effects) -> dict[str, Any]:
                 reasons.append(why)
             after = _asked(name, fx, "after")
             doubts = _doubts(info, fx.info(), after)
-        except Disturbed as error:
+        except EngineGone as error:
             # Something is changing what is served, and the canary would only be in its way.
             doubts = [f"the benchmark broke off, so no figure is kept: {error}"]
         if doubts:
@@ -229,7 +229,7 @@ def run(wanted: BenchmarkOrder, fx: Effects) -> dict[str, Any]:
     )
 
 
-def _asked(name: str, fx: Effects, when: str) -> dict[str, Any]:
+def _asked(name: str, fx: BenchmarkEffects, when: str) -> dict[str, Any]:
     fx.say(f"canary {when} the benchmark")
     result = fx.verify(name)
     fx.heed()
@@ -240,12 +240,12 @@ def _asked(name: str, fx: Effects, when: str) -> dict[str, Any]:
     return {"ok": ok, "hashes": hashes}
 
 
-def _watch(before: Mapping[str, Any], fx: Effects) -> None:
+def _watch(before: Mapping[str, Any], fx: BenchmarkEffects) -> None:
     """Raise if a switch has begun or the engine is another process: the load must not disturb what comes next."""
     fx.heed()
     why = fx.moved(before.get("engine") or {})
     if why:
-        raise Disturbed(why)
+        raise EngineGone(why)
 
 
 def _same_engine(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
@@ -273,13 +273,13 @@ class _Meter:
     """
 
     tool: Tool
-    fx: Effects
+    fx: BenchmarkEffects
     watch: Callable[[], None]
     reasons: list[str]
     frontdoor_url: str
     through: list[int] = field(default_factory=list)
 
-    def ask(self, load: Load, what: str) -> Measured | None:
+    def ask(self, load: GeneratorLoad, what: str) -> Measured | None:
         self.watch()
         self.fx.say(what)
         if load.target == self.frontdoor_url:
@@ -294,12 +294,12 @@ class _Meter:
 def _measured(
     wanted: BenchmarkOrder,
     profile: Mapping[str, Any],
-    kept: Sequence[shapes.Shape],
+    kept: Sequence[shapes.RequestShape],
     streams: Sequence[int],
     meter: _Meter,
 ) -> dict[str, Any]:
     urls = {FRONTDOOR: wanted.frontdoor_url, ENGINE: profile["engine"]["backend_url"]}
-    base = Load(
+    base = GeneratorLoad(
         target=urls[ENGINE],
         model=profile["engine"]["served_model_name"],
         tokenizer=profile["model"]["path"],
@@ -346,11 +346,11 @@ def _seed(wanted: BenchmarkOrder, shape: int, way: int, streams: int) -> int:
     return (wanted.seed + 3 * shape + way + _APART * streams) % _SEEDS
 
 
-def _figures(load: Load, records: Measured) -> dict[str, Any]:
+def _figures(load: GeneratorLoad, records: Measured) -> dict[str, Any]:
     return {**summary(records), "seed": load.seed, "records": compact(records)}
 
 
-def _said(fx: Effects, what: str, text: str) -> None:
+def _said(fx: BenchmarkEffects, what: str, text: str) -> None:
     fx.say(f"{what}: {text}")
 
 

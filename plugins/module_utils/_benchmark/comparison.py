@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .completeness import lacks
-from .shapes import Shape
+from .shapes import RequestShape
 
 FRONTDOOR, ENGINE = "frontdoor", "engine"
 COLD, WARM = "cold", "warm"
@@ -151,7 +151,7 @@ def compared(data: Mapping[str, Any]) -> list[str]:
 
 
 def outlook(
-    shapes: Sequence[Shape], streams: Sequence[int], targets: Sequence[str], baseline: Mapping[str, Any]
+    shapes: Sequence[RequestShape], streams: Sequence[int], targets: Sequence[str], baseline: Mapping[str, Any]
 ) -> tuple[list[str], list[str]]:
     """Return what would be compared, a line for each cold figure, and the scenarios that the baseline lacks.
 

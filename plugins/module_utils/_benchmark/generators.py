@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .metrics import RequestRecord
-from .shapes import Shape
+from .shapes import RequestShape
 
 GENERATORS = ("guidellm", "vllm")
 _DONE = re.compile(r"\| successful=(\d+) errored=(\d+)")
@@ -26,7 +26,7 @@ class GeneratorError(Exception):
 
 
 @dataclass(frozen=True)
-class Load:
+class GeneratorLoad:
     """The task of a generator.
 
     :param target: the URL without a path, such as ``http://127.0.0.1:8000``.
@@ -39,7 +39,7 @@ class Load:
     target: str
     model: str
     tokenizer: str
-    shape: Shape
+    shape: RequestShape
     streams: int
     seed: int
     limit_s: float
@@ -50,7 +50,7 @@ class Load:
         return self.streams * self.shape.rounds
 
 
-def guidellm_config(load: Load, report: str) -> dict[str, Any]:
+def guidellm_config(load: GeneratorLoad, report: str) -> dict[str, Any]:
     """Return guidellm's configuration. It is a file that contains the key, so that no argument list does."""
     spec: dict[str, Any] = {
         "backend": {
@@ -89,7 +89,7 @@ def guidellm_argv(python: str, config: str) -> list[str]:
     return [python, "-m", "guidellm", "run", "--config", config, "--disable-console"]
 
 
-def guidellm_records(report: Mapping[str, Any], load: Load) -> list[RequestRecord]:
+def guidellm_records(report: Mapping[str, Any], load: GeneratorLoad) -> list[RequestRecord]:
     """Return the requests of the load's streams; raise GeneratorError if the report has another form."""
     found: dict[int, list[RequestRecord]] = {}
     try:
@@ -109,17 +109,17 @@ def guidellm_records(report: Mapping[str, Any], load: Load) -> list[RequestRecor
     return found[load.streams]
 
 
-def cut_off(load: Load) -> list[RequestRecord]:
+def cut_off(load: GeneratorLoad) -> list[RequestRecord]:
     """Return the requests of a generator that hit its limit and left no report, so nobody knows which were answered."""
     wanted = load.shape.output_tokens, load.shape.prompt_tokens
     return [RequestRecord(0.0, None, None, load.limit_s, 0, 0, *wanted, _broken_off(load))] * load.requests
 
 
-def _broken_off(load: Load) -> str:
+def _broken_off(load: GeneratorLoad) -> str:
     return f"broken off after {load.limit_s:g} s"
 
 
-def _of_guidellm(item: Mapping[str, Any], load: Load, error: str) -> RequestRecord:
+def _of_guidellm(item: Mapping[str, Any], load: GeneratorLoad, error: str) -> RequestRecord:
     timings = item["info"]["timings"]
     started = timings["request_start"] or timings["resolve_start"] or 0.0
     return RequestRecord(
@@ -141,7 +141,7 @@ def _reason(item: Mapping[str, Any]) -> str:
     return lines[0][:120] if lines else "failed without a reason"
 
 
-def vllm_argv(program: str, load: Load, report: str) -> list[str]:
+def vllm_argv(program: str, load: GeneratorLoad, report: str) -> list[str]:
     """Return the command of ``vllm bench serve`` of the installed stack."""
     folder, _slash, name = report.rpartition("/")
     return [
@@ -170,7 +170,7 @@ def vllm_argv(program: str, load: Load, report: str) -> list[str]:
     ]
 
 
-def vllm_records(report: Mapping[str, Any], load: Load) -> list[RequestRecord]:
+def vllm_records(report: Mapping[str, Any], load: GeneratorLoad) -> list[RequestRecord]:
     """Return the requests of one run; raise GeneratorError if the report has another form."""
     try:
         columns = zip(
@@ -190,7 +190,7 @@ def vllm_records(report: Mapping[str, Any], load: Load) -> list[RequestRecord]:
         ) from error
 
 
-def _of_vllm(columns: Sequence[Any], load: Load) -> RequestRecord:
+def _of_vllm(columns: Sequence[Any], load: GeneratorLoad) -> RequestRecord:
     started, ttft, gaps, prompt, completion, error = columns
     lines = str(error or "").strip().splitlines()
     answered = not lines and completion > 0

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .._evidence import host_class
-from .._evidence.job import Asked, SlotJob
+from .._evidence.job import SlotJob, WorkOrder
 from .._evidence.store import Store
 from .._slot.face import api
 from .._slot.host.caller import caller
@@ -31,15 +31,15 @@ from .._slot.look.observe import load_standing
 from .._slot.model.state_file import stamp
 from .._slot.words.effects import Effects as HostEffects
 from .._slot.words.types import Layout, Request, SlotFault, ToldToEndFault, layout_of
-from .._work.decide import Found, differences
-from .._work.folder import Folder, WorkError
+from .._work.decide import WorkState, differences
+from .._work.folder import WorkError, WorkFolder
 from .._work.protocol import conclude
 from . import bench, draw, report, run
 from .bench import BenchmarkError, BenchmarkOrder
 from .comparison import Band, baseline_key, outlook
 from .generators import GeneratorError
 from .run import Tool
-from .shapes import ShapeError, shape_of
+from .shapes import RequestShapeError, shape_of
 
 _LOCK_LIMIT_S = 600.0
 _STATUS_LIMIT_S = 5.0
@@ -64,18 +64,18 @@ _OF_THE_WORK = (
 class BenchmarkJob(SlotJob):
     kind, noun = "benchmark", "benchmark"
 
-    def asked(self, fx: HostEffects, layout: Layout) -> Asked:
+    def asked(self, fx: HostEffects, layout: Layout) -> WorkOrder:
         here = effects(self.params, lambda text: None)
         try:
             # Report at once, and not from the unit, what can't work.
             profile = bench.plan(wanted_of(self.params, here.now()), here)[0]
-        except (BenchmarkError, ShapeError) as error:
+        except (BenchmarkError, RequestShapeError) as error:
             raise WorkError(str(error)) from error
         params = {key: value for key, value in self.params.items() if key != "api_key"}
         given = {"params": params, "served": list(served_of(here.info()))}
         standing = load_standing(fx, layout, str(profile["name"]))
         secret = self.params["api_key"] or ""
-        return Asked(standing, given, int(self.params["timeout"]), _PROPERTIES, secret=secret)
+        return WorkOrder(standing, given, int(self.params["timeout"]), _PROPERTIES, secret=secret)
 
     def differs(self, given: Mapping[str, Any]) -> list[str]:
         served = list(served_of(effects(self.params, lambda text: None).info()))
@@ -87,7 +87,7 @@ class BenchmarkJob(SlotJob):
     def line(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> str:
         return f"{given['profile']} since {given['began_at']}"
 
-    def shown(self, found: Found) -> dict[str, Any]:
+    def shown(self, found: WorkState) -> dict[str, Any]:
         where = {"unit": self.unit, "progress": str(self.folder.out / "progress")}
         return {**where, **{key: found.result[key] for key in ("pictures", "failed", "msg") if key in found.result}}
 
@@ -122,7 +122,7 @@ def served_of(info: Mapping[str, Any]) -> tuple[str | None, ...]:
 
 
 def wanted_of(params: Mapping[str, Any], moment: str) -> BenchmarkOrder:
-    """Return what the parameters of the module ask for; raise ShapeError if a shape is wrong."""
+    """Return what the parameters of the module ask for; raise RequestShapeError if a shape is wrong."""
     seed = int(hashlib.sha256(f"{moment} {params['host_name']} {params['slot']}".encode()).hexdigest()[:8], 16) % 2**31
     return BenchmarkOrder(
         shapes=tuple(shape_of(item) for item in params["shapes"]),
@@ -146,7 +146,9 @@ def wanted_of(params: Mapping[str, Any], moment: str) -> BenchmarkOrder:
     )
 
 
-def effects(params: Mapping[str, Any], say: Callable[[str], None], ending: Ending | None = None) -> bench.Effects:
+def effects(
+    params: Mapping[str, Any], say: Callable[[str], None], ending: Ending | None = None
+) -> bench.BenchmarkEffects:
     """Return the effects on the real host. ending: that of the unit, which heeds signals."""
     ending = ending or Ending()
     clock = ending.clock
@@ -173,7 +175,7 @@ def effects(params: Mapping[str, Any], say: Callable[[str], None], ending: Endin
         own = {"backend_url": served.backend_url, "argv": list(served.argv), "env": dict(served.env)}
         return {**data, "engine": {**data["engine"], **own}}
 
-    return bench.Effects(
+    return bench.BenchmarkEffects(
         info=lambda: api.info(fx, layout),
         verify=verify,
         profile=profile,
@@ -250,7 +252,7 @@ def comparable(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def main(folder: str) -> None:
     """Measure what the folder asks for, and save the record and what was found. Called in the unit."""
-    work = Folder(Path(folder))
+    work = WorkFolder(Path(folder))
     params = {**(work.given() or {})["params"], "api_key": work.secret()}
 
     def say(text: str) -> None:
@@ -266,7 +268,7 @@ def main(folder: str) -> None:
             fx = effects(params, say, ending)
             record = bench.run(wanted_of(params, fx.now()), fx)
             Store(params["records_dir"]).write(record)
-        except (BenchmarkError, GeneratorError, ShapeError, SlotFault) as error:
+        except (BenchmarkError, GeneratorError, RequestShapeError, SlotFault) as error:
             return {"failed": True, "msg": str(error)}
         kept = {key: record[key] for key in ("verdict", "reasons")}
         return {"record": record, "pictures": _pictures(params, record), **kept}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from .._evidence import program
 from . import generators
-from .generators import GeneratorError, Load
+from .generators import GeneratorError, GeneratorLoad
 from .metrics import RequestRecord
 
 # For a generator to load its libraries and the tokenizer, make the prompts and write its report.
@@ -39,7 +39,9 @@ class Tool:
     environment: Mapping[str, str] | None = None
 
 
-def measure(tool: Tool, load: Load, say: Callable[[str], None], watch: Callable[[], None]) -> list[RequestRecord]:
+def measure(
+    tool: Tool, load: GeneratorLoad, say: Callable[[str], None], watch: Callable[[], None]
+) -> list[RequestRecord]:
     """Return the requests of the load.
 
     :param say: is called with the progress.

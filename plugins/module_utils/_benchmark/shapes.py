@@ -11,7 +11,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Shape:
+class RequestShape:
     """One kind of request: tokens of the prompt and of the answer. rounds: requests of each stream."""
 
     name: str
@@ -31,32 +31,32 @@ class Limits:
 
 
 _KNOWN = (
-    Shape("random-512-1536", 512, 1536, 1),
-    Shape("2k-128", 2048, 128),
-    Shape("2k-512", 2048, 512, 2),
-    Shape("short-128", 119, 128),
-    Shape("short-256", 119, 256),
-    Shape("short-512", 119, 512, 2),
-    Shape("short-1024", 119, 1024, 1),
-    Shape("15k-128", 15360, 128, 1),
-    Shape("28k-128", 28672, 128, 1),
+    RequestShape("random-512-1536", 512, 1536, 1),
+    RequestShape("2k-128", 2048, 128),
+    RequestShape("2k-512", 2048, 512, 2),
+    RequestShape("short-128", 119, 128),
+    RequestShape("short-256", 119, 256),
+    RequestShape("short-512", 119, 512, 2),
+    RequestShape("short-1024", 119, 1024, 1),
+    RequestShape("15k-128", 15360, 128, 1),
+    RequestShape("28k-128", 28672, 128, 1),
 )
 SHAPES = {shape.name: shape for shape in _KNOWN}
 
 
-class ShapeError(Exception):
+class RequestShapeError(Exception):
     """A shape is not known or makes no sense; the text says what to write."""
 
 
-def shape_of(given: Any) -> Shape:
-    """Return a shape by its name or from ``{name, prompt_tokens, output_tokens, rounds}``; raise ShapeError."""
+def shape_of(given: Any) -> RequestShape:
+    """Return a shape by its name or from ``{name, prompt_tokens, output_tokens, rounds}``; raise RequestShapeError."""
     if isinstance(given, str):
         if given not in SHAPES:
-            raise ShapeError(f"the shape {given!r} is not known; there are {', '.join(SHAPES)}")
+            raise RequestShapeError(f"the shape {given!r} is not known; there are {', '.join(SHAPES)}")
         return SHAPES[given]
     unknown = set(given) - {"name", "prompt_tokens", "output_tokens", "rounds"}
     if unknown:
-        raise ShapeError(
+        raise RequestShapeError(
             f"a shape has no {', '.join(sorted(unknown))}; it has name, prompt_tokens, output_tokens, rounds"
         )
     numbers = {key: given.get(key, 3 if key == "rounds" else 0) for key in ("prompt_tokens", "output_tokens", "rounds")}
@@ -64,9 +64,11 @@ def shape_of(given: Any) -> Shape:
         key for key, value in numbers.items() if isinstance(value, bool) or not isinstance(value, int) or value < 1
     ]
     if wrong:
-        raise ShapeError(f"{', '.join(wrong)} of the shape {given.get('name', '?')!r} is a whole number from 1 on")
+        raise RequestShapeError(
+            f"{', '.join(wrong)} of the shape {given.get('name', '?')!r} is a whole number from 1 on"
+        )
     name = str(given.get("name") or f"{numbers['prompt_tokens']}-{numbers['output_tokens']}")
-    return Shape(name, **numbers)
+    return RequestShape(name, **numbers)
 
 
 def ladder(most: int) -> list[int]:
@@ -78,8 +80,8 @@ def ladder(most: int) -> list[int]:
 
 
 def chosen(
-    shapes: Sequence[Shape], streams: Sequence[int], limits: Limits
-) -> tuple[list[Shape], list[int], list[dict[str, Any]]]:
+    shapes: Sequence[RequestShape], streams: Sequence[int], limits: Limits
+) -> tuple[list[RequestShape], list[int], list[dict[str, Any]]]:
     """Return the shapes and numbers of streams to measure, and what is left out and why."""
     out: list[dict[str, Any]] = []
     kept = []

@@ -15,7 +15,7 @@ _ERROR = re.compile(r"\berror: |undefined (?:reference|symbol)|^\w*Error: ")
 
 
 @dataclass(frozen=True)
-class Progress:
+class BuildProgress:
     """done of total objects, 0 of 0 before the first; what: the file that was begun last."""
 
     done: int = 0
@@ -23,7 +23,7 @@ class Progress:
     what: str = ""
 
 
-def progress(lines: Sequence[str]) -> Progress:
+def progress(lines: Sequence[str]) -> BuildProgress:
     """Return the progress at the end of a log of ninja. Lines of other tools only name the file."""
     what = ""
     for line in reversed(lines):
@@ -32,8 +32,8 @@ def progress(lines: Sequence[str]) -> Progress:
         if not what and sources:
             what = sources[-1]
         if found:
-            return Progress(int(found[1]), int(found[2]), what)
-    return Progress(what=what)
+            return BuildProgress(int(found[1]), int(found[2]), what)
+    return BuildProgress(what=what)
 
 
 @dataclass(frozen=True)

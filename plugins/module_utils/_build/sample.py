@@ -16,7 +16,7 @@ _SHOWN = 160
 
 
 @dataclass(frozen=True)
-class Sample:
+class BuildSample:
     """The processes of a build at a moment. at: monotonic seconds. cpu_s: processor seconds so far, children included.
 
     rss_gib: memory of all processes. largest: command line of the one with the most memory.
@@ -36,7 +36,7 @@ def parse_stat(text: str) -> tuple[float, float]:
     return ticks / _TICKS, int(fields[21]) * _PAGE_GIB
 
 
-def sample(unit: str, proc: Path = Path("/proc")) -> Sample:
+def sample(unit: str, proc: Path = Path("/proc")) -> BuildSample:
     """Return what the processes of a unit use now."""
     cpu_s, rss, largest, largest_gib, count = 0.0, 0.0, "", 0.0, 0
     for entry in proc.iterdir():
@@ -53,4 +53,4 @@ def sample(unit: str, proc: Path = Path("/proc")) -> Sample:
         except (OSError, IndexError, ValueError):
             continue  # it ended meanwhile
         cpu_s, rss, count = cpu_s + used, rss + gib, count + 1
-    return Sample(time.monotonic(), cpu_s, rss, count, largest)
+    return BuildSample(time.monotonic(), cpu_s, rss, count, largest)

@@ -18,7 +18,7 @@ from typing import Any
 
 from .. import _files
 from .._transient import ANSWER_LIMIT_S, Task, TransientState
-from .._work.folder import Folder, WorkError
+from .._work.folder import WorkError, WorkFolder
 from .._work.protocol import Beginning, Job
 from . import memory, source
 from .log import explain, first_error, progress
@@ -63,8 +63,8 @@ class BuildPaths:
     def source_record(self, recipe: Recipe) -> Path:
         return self.folder(recipe) / "source.json"
 
-    def work(self, recipe: Recipe) -> Folder:
-        return Folder(self.folder(recipe) / "work")
+    def work(self, recipe: Recipe) -> WorkFolder:
+        return WorkFolder(self.folder(recipe) / "work")
 
     def log(self, recipe: Recipe) -> Path:
         return self.folder(recipe) / "build.log"
@@ -133,7 +133,7 @@ class SourceBuild(Job):
         return self.recipe.unit
 
     @property
-    def folder(self) -> Folder:
+    def folder(self) -> WorkFolder:
         return self.place.work(self.recipe)
 
     def answer(self, *, check_mode: bool) -> dict[str, Any]:

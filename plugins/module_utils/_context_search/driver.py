@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from .._slot.ask import exact
+from .._slot.ask import token_prompts
 from .._slot.decide import machine
-from .._slot.do import phases, settle
+from .._slot.do import phases, transaction
 from .._slot.do.driver import Driver, predict
 from .._slot.do.run import Run
 from .._slot.kinds.symptoms import diagnose
@@ -29,7 +29,7 @@ from .._slot.model.rendering import Rendering, engines_in, in_place, pending, pu
 from .._slot.words.effects import Effects
 from .._slot.words.types import BESIDE, Layout, OnFailure, Phase, Request, SlotFault, ToldToEndFault
 from . import probes
-from .lengths import Bounds, Found, Trial, next_length
+from .lengths import Bounds, SearchEnd, Trial, next_length
 from .trial import length_of, longest, read_trial, refused_trial, sequences_of, with_length
 
 LOG_LINES = 5000
@@ -85,7 +85,7 @@ class Search(Driver):
         config = fx.files.read(PurePosixPath(self.profile.model.path) / "config.json")
         self.bounds = Bounds(plan.least or plan.granularity, plan.most or longest(config, length))
         self.trials: list[Trial] = []
-        self.found: Found | None = None
+        self.found: SearchEnd | None = None
         self.version = ""  # what the engine answers at /version
         self.before: Rendering | None = None  # the rendering that waits for a switch because a trial has its place
         self._files = _Files(fx, layout.pending(plan.profile))
@@ -116,7 +116,7 @@ class Search(Driver):
         _check_way_back(self._fx, found.seen, found.plan)
 
     def _guard(self, run: Run) -> None:
-        settle.guard(run)
+        transaction.guard(run)
         _check_way_back(run.fx, run.seen, run.plan)
         if base(self._real, run.layout, self._plan.profile) != self._base:
             raise SlotFault(f"{self._plan.profile} was rendered anew as the search began; run it again")
@@ -133,7 +133,7 @@ class Search(Driver):
         phases.start(run)
 
     def _commit_and_put_back(self, run: Run) -> None:
-        settle.commit(run)
+        transaction.commit(run)
         try:
             if self.before is not None:
                 _put_back(self._real, run.layout, self.before)
@@ -143,7 +143,7 @@ class Search(Driver):
 
     def _next(self) -> int | None:
         step = next_length(self.trials, self._plan.sequences, self._plan.granularity, self.bounds)
-        if isinstance(step, Found):
+        if isinstance(step, SearchEnd):
             self.found = step
             return None
         self._say(self, f"starts the engine with {step} tokens")
@@ -202,7 +202,7 @@ class Search(Driver):
         found: dict[str, Any] = {}
         limit_s, turn = self._plan.probe_timeout, 0
         try:
-            known = exact.tokens(run.fx, run.profile, limit_s)
+            known = token_prompts.tokens(run.fx, run.profile, limit_s)
         except SlotFault as fault:
             raise SlotFault(f"{fault.message}; probe_timeout 0 sends none", got=fault.got) from fault
         for probe in probes.probes(length, self._plan.sequences):
@@ -252,7 +252,7 @@ def _put_back(fx: Effects, layout: Layout, before: Rendering) -> None:
         fx.files.remove(place)
 
 
-def _check_way_back(fx: Effects, seen: machine.Seen, plan: machine.SwitchPlan) -> None:
+def _check_way_back(fx: Effects, seen: machine.SlotSeen, plan: machine.SwitchPlan) -> None:
     """Raise SlotFault unless what runs can be started again: a search always goes back to what was verified last."""
     back = plan.previous
     running = [unit.name for unit in (*seen.units, *seen.legacy) if unit.running]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from .._evidence.job import Asked, Finding, RecordedJob, commission, engine_of
+from .._evidence.job import RecordedJob, WorkOrder, WorkOutcome, commission, engine_of
 from .._slot.face import api
 from .._slot.host.caller import caller
 from .._slot.look.frontdoor import read_state
@@ -18,7 +18,7 @@ from .._slot.model.state_file import stamp
 from .._slot.words.effects import Effects
 from .._slot.words.types import End, Layout, Request, SlotFault
 from .._switch_job import LIMIT_S, PROPERTIES
-from .._work.decide import Found, differences
+from .._work.decide import WorkState, differences
 from .._work.folder import WorkError
 from .driver import Search, SearchPlan, restore
 from .lengths import Trial
@@ -27,13 +27,13 @@ from .lengths import Trial
 class SearchJob(RecordedJob):
     kind, noun = "context_search", "search"
 
-    def asked(self, fx: Effects, layout: Layout) -> Asked:
+    def asked(self, fx: Effects, layout: Layout) -> WorkOrder:
         plan = self._plan()
         # Refuse here, before anything is begun, what the unit would refuse.
         search = Search(fx, layout, Request(profile=plan.profile), plan, lambda search, now: None)
         search.check()
         given = {"plan": asdict(plan), "requested_by": self.params["requested_by"], "kind": search.profile.engine.kind}
-        return Asked(search.profile, given, LIMIT_S, PROPERTIES)
+        return WorkOrder(search.profile, given, LIMIT_S, PROPERTIES)
 
     def differs(self, given: Mapping[str, Any]) -> list[str]:
         return differences(given["plan"], asdict(self._plan()))
@@ -52,7 +52,7 @@ class SearchJob(RecordedJob):
         said = f"; the last start: {_row(last)}" if last else ""
         return f"{plan['profile']} for {plan['sequences']} sequences, {len(seen['trials'])} starts{said}"
 
-    def finding(self, fx: Effects, layout: Layout, given: Mapping[str, Any], seen: Mapping[str, Any]) -> Finding:
+    def finding(self, fx: Effects, layout: Layout, given: Mapping[str, Any], seen: Mapping[str, Any]) -> WorkOutcome:
         notes = []
         if seen["before"] is not None:
             # It was killed. The host settles the switch by itself, and only this is left to do.
@@ -65,7 +65,7 @@ class SearchJob(RecordedJob):
             why = f"{why}; {_served(fx, layout)}"
         plan, found = given["plan"], seen["found"]
         best = "no length" if found is None else f"max_model_len: {found}"
-        return Finding(
+        return WorkOutcome(
             {"found": "passed", "none": "failed", "failed": "failed"}.get(seen["ended"]["how"], "unfinished"),
             [why, *(_theoretical(trial) for trial in seen["trials"] if trial["problem"]), *notes],
             engine_of(given["kind"], seen["version"]),
@@ -79,7 +79,7 @@ class SearchJob(RecordedJob):
             },
         )
 
-    def shown(self, found: Found) -> dict[str, Any]:
+    def shown(self, found: WorkState) -> dict[str, Any]:
         seen = found.seen or nothing_seen()
         return {"trials": seen["trials"], "found": seen["found"]}
 

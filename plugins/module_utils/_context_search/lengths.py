@@ -43,7 +43,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchEnd:
     """The end of the search. length: the largest that passes; None if none does."""
 
     length: int | None
@@ -57,11 +57,11 @@ class Bounds:
     most: int
 
 
-def next_length(trials: Sequence[Trial], target: int, granularity: int, bounds: Bounds) -> int | Found:
+def next_length(trials: Sequence[Trial], target: int, granularity: int, bounds: Bounds) -> int | SearchEnd:
     """Return the length to try now, or what was found. The first length is the largest."""
     least, most = _up(bounds.least, granularity), _down(bounds.most, granularity)
     if least > most:
-        return Found(None)
+        return SearchEnd(None)
     if not trials:
         return most
     passed = [trial for trial in trials if trial.passes(target)]
@@ -70,7 +70,7 @@ def next_length(trials: Sequence[Trial], target: int, granularity: int, bounds: 
     high = min((_excluded(trial, target, granularity) for trial in failed), default=most)
     high = min(high, most)
     if low >= high:
-        return Found(low if passed else None)
+        return SearchEnd(low if passed else None)
     guess = None if _stuck(trials, target) else _crossing(trials, target)
     if guess is None:
         guess = (low + high + granularity) / 2

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._evidence.streams import figures
-from .._slot.ask import exact
+from .._slot.ask import token_prompts
 from .._slot.ask.stream import STREAMED
 from .._slot.model.profile import Profile
 from .._slot.words.effects import Effects
@@ -42,7 +42,7 @@ def probes(length: int, sequences: int) -> tuple[LoadProbe, ...]:
 def bodies(profile: Profile, probe: LoadProbe, known: Sequence[int], turn: int) -> list[dict[str, Any]]:
     """Return the warm-ups of a probe, and its requests. turn: how many requests were made before."""
     return [
-        {**exact.body(profile, known, index, probe.prompt_tokens, probe.output_tokens), **STREAMED}
+        {**token_prompts.body(profile, known, index, probe.prompt_tokens, probe.output_tokens), **STREAMED}
         for index in range(turn, turn + probe.warm_ups + probe.requests)
     ]
 
@@ -56,7 +56,7 @@ def send(
     look: Callable[[], object],
 ) -> dict[str, Any]:
     """Return the figures of a probe. look: is called in each quiet second; an exception from it ends the wait."""
-    url, replies = f"{profile.engine.backend_url}{exact.PATH}", []
+    url, replies = f"{profile.engine.backend_url}{token_prompts.PATH}", []
     for body in sent[: probe.warm_ups]:
         fx.http.post(url, body, timeout_s)
     begun = fx.clock.monotonic()

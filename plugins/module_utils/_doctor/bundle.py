@@ -44,7 +44,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Kept:
+class BundleRow:
     """One row of the archive's table of contents. `problem` is the reason for a missing item, else empty."""
 
     name: str
@@ -169,24 +169,24 @@ def secrets_in(site: Site, answers: Answers) -> set[str]:
 
 def contents(
     listed: Sequence[Item], answers: Answers, redactor: Redactor, most_bytes: int
-) -> tuple[dict[str, bytes], list[Kept]]:
+) -> tuple[dict[str, bytes], list[BundleRow]]:
     """Return the redacted bytes by name in the archive, and the table of contents.
 
     Of a long item only the end is kept.
     """
     held: dict[str, bytes] = {}
-    rows: list[Kept] = []
+    rows: list[BundleRow] = []
 
     def keep(name: str, source: str, text: str, problem: str = "") -> None:
         source = redactor.clean(source)
         if not text.strip():
-            rows.append(Kept(name, source, problem=redactor.clean(problem) or "it is empty"))
+            rows.append(BundleRow(name, source, problem=redactor.clean(problem) or "it is empty"))
             return
         data = redactor.clean(text).encode()
         cut = len(data) > most_bytes
         # A cut inside a character must not leave a broken one.
         held[name] = data[-most_bytes:].decode("utf-8", "ignore").encode() if cut else data
-        rows.append(Kept(name, source, len(held[name]), cut))
+        rows.append(BundleRow(name, source, len(held[name]), cut))
 
     for item in listed:
         if isinstance(item.probe, Command):
@@ -195,7 +195,7 @@ def contents(
         elif isinstance(item.probe, Read):
             texts = answers.texts(item.probe)
             if not texts:
-                rows.append(Kept(item.name, redactor.clean(item.source), problem="there is no such file"))
+                rows.append(BundleRow(item.name, redactor.clean(item.source), problem="there is no such file"))
             for path, text in list(texts.items())[-MOST_FILES:]:
                 keep(item.name + re.sub(r"[^\w.-]+", "_", redactor.clean(path).strip("/")), path, text)
         elif isinstance(item.probe, Look):
@@ -221,7 +221,7 @@ def clean_data(redactor: Redactor, data: Any) -> Any:
     return [clean_data(redactor, value) for value in data] if isinstance(data, list | tuple) else data
 
 
-def archive(held: Mapping[str, bytes], rows: Sequence[Kept], told: Mapping[str, bytes], folder: str) -> bytes:
+def archive(held: Mapping[str, bytes], rows: Sequence[BundleRow], told: Mapping[str, bytes], folder: str) -> bytes:
     """Return a tar.gz of `held` and `told` below `folder`, with the table of contents as manifest.json."""
     manifest = json.dumps({"schema": 1, "items": [asdict(row) for row in rows]}, indent=1).encode()
     buffer = io.BytesIO()

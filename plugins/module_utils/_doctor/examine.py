@@ -33,7 +33,7 @@ AGAIN = "The host is busy, or a program hangs: run the doctor again, with a larg
 SEVERITY = {Level.FAIL: 0, Level.WARN: 1, Level.PASS: 2, Level.SKIP: 3}
 
 
-class Effects(Protocol):
+class DoctorEffects(Protocol):
     """The doctor's access to a host. All three methods only read, and never raise because of what they find."""
 
     def run(self, command: Command) -> Output: ...
@@ -43,7 +43,7 @@ class Effects(Protocol):
     def look(self, look: Look) -> Any: ...
 
 
-def ask(effects: Effects, probe: Probe, deadline: float) -> Any:
+def ask(effects: DoctorEffects, probe: Probe, deadline: float) -> Any:
     """Return the answer to one probe.
 
     An error of the probe itself becomes the answer's problem. No command runs past the deadline.
@@ -63,7 +63,7 @@ def ask(effects: Effects, probe: Probe, deadline: float) -> Any:
         return Output(problem=f"could not be looked at: {type(error).__name__}: {error}")
 
 
-def collect(effects: Effects, probes: Iterable[Probe], limit_s: float) -> Answers:
+def collect(effects: DoctorEffects, probes: Iterable[Probe], limit_s: float) -> Answers:
     """Run every distinct probe once, the slow ones first. Answers after `limit_s` are omitted."""
     waiting: dict[Future[Any], Probe] = {}
     answers: dict[Probe, Any] = {}
@@ -109,7 +109,7 @@ def chosen(checks: Sequence[Check], only: Collection[str], skip: Collection[str]
     ]
 
 
-def examine(site: Site, effects: Effects, checks: Sequence[Check], limit_s: float) -> list[dict[str, Any]]:
+def examine(site: Site, effects: DoctorEffects, checks: Sequence[Check], limit_s: float) -> list[dict[str, Any]]:
     """Return the findings of the checks, in order, as plain data."""
     asked = [check for check in checks if not check.waived(site)]
     return verdicts(site, checks, collect(effects, (probe for check in asked for probe in check.probes(site)), limit_s))

@@ -109,7 +109,7 @@ def _json(path: Path) -> Any:
         return None
 
 
-class HostEffects:
+class DoctorHost:
     """Effects for one run. `site` is the result of `survey`."""
 
     def __init__(self, site: Site) -> None:

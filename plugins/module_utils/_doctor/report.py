@@ -17,7 +17,7 @@ from . import bundle, examine, host, registry, show
 def make(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return `archive` (bytes), `contents`, `redactions` and `findings` of this host, all redacted."""
     site = host.survey(settings, settings["manifests"])
-    effects = host.HostEffects(site)
+    effects = host.DoctorHost(site)
     first = examine.collect(effects, [*bundle.secret_places(site), bundle.heads_of(site)], settings["limit"])
     redactor = Redactor.of(bundle.secrets_in(site, first), [*host.names_of_people(), *settings["people"]])
     listed = [*bundle.items(site), *bundle.checkouts(first.texts(bundle.heads_of(site)))]

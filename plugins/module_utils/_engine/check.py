@@ -37,7 +37,7 @@ class CheckError(Exception):
 
 
 @dataclass
-class Report:
+class EngineCheckReport:
     """The findings by profile.
 
     complaints: the engine's error; unanswered: why no engine could be asked; the others: who was asked, passed before
@@ -93,7 +93,7 @@ def check(
     *,
     some: bool = False,
     again: bool = True,
-) -> Report:
+) -> EngineCheckReport:
     """Check the command lines that have not been accepted before with every installed engine.
 
     :param profiles: resolved profiles by name.
@@ -103,7 +103,7 @@ def check(
     :param some: there are more profiles than these, so what is remembered of others is kept.
     :param again: ask anew about what was refused before; otherwise it is refused in the words of then.
     """
-    report = Report()
+    report = EngineCheckReport()
     stacks: dict[str, dict[str, Mapping[str, Any]]] = {}
     for name, profile in sorted(profiles.items()):
         stack = profile["stack"]
@@ -205,7 +205,7 @@ def _ask(profiles: Mapping[str, Mapping[str, Any]], program: str, ask: Ask) -> d
     return answer
 
 
-def sentences(report: Report) -> list[str]:
+def sentences(report: EngineCheckReport) -> list[str]:
     """Return the warnings about refused profiles and about engines that did not answer."""
     told = []
     if report.complaints:
@@ -239,19 +239,19 @@ def _unknown(text: str) -> Fitting:
 
 
 @dataclass(frozen=True)
-class Memory:
+class HostMemory:
     """The memory of a host: the version of its compute runtime, and the host's bytes; empty and 0 if not known."""
 
     runtime: str = ""
     total: int = 0
 
 
-def memory_of(dpkg_status: str, meminfo: str) -> Memory:
+def memory_of(dpkg_status: str, meminfo: str) -> HostMemory:
     """Return what a host has, from the texts of dpkg's status file and of /proc/meminfo."""
-    return Memory(caches.runtime(dpkg_status), bytes_of(meminfo, "MemTotal"))
+    return HostMemory(caches.runtime(dpkg_status), bytes_of(meminfo, "MemTotal"))
 
 
-def fitting(name: str, profile: Mapping[str, Any], host: Memory = Memory()) -> Fitting:
+def fitting(name: str, profile: Mapping[str, Any], host: HostMemory = HostMemory()) -> Fitting:
     """Return the estimate for a resolved profile on this host."""
     if profile["stack"].get("device") != "xpu" or not profile["cards"]:
         return _unknown(f"{name} uses no card")

@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import _transient
 from .._slot.host.processes import listeners
-from .._slot.model.network import Link, links_text, parse_links
+from .._slot.model.network import LinkMeasurement, links_text, parse_links
 from .._slot.model.nodes import Group, Node
 from . import parse
 from .host import EvaluateError, save
@@ -31,7 +31,7 @@ PINGS, PING_EVERY_S, PING_LIMIT_S = 100, 0.05, 20
 CLIENT_LIMIT_S, SERVER_LIMIT_S = 60, 120
 _START_LIMIT_S = 10.0
 _PAUSE_S = 0.1
-_SYSTEMD = _transient.Systemd(EvaluateError, "a measure of the network")
+_SYSTEMD = _transient.TransientUnits(EvaluateError, "a measure of the network")
 
 
 def port_of(group: Group) -> int:
@@ -89,7 +89,7 @@ def _advised(fault: Callable[[float], str]) -> Callable[[float], str]:
     return lambda value: f"{said}; {REMEDY}" if (said := fault(value)) else ""
 
 
-def links_of(group: Group, rows: Sequence[Mapping[str, Any]], at: str) -> dict[str, Link]:
+def links_of(group: Group, rows: Sequence[Mapping[str, Any]], at: str) -> dict[str, LinkMeasurement]:
     """Return the links to the followers for which everything was measured."""
     found, values = {}, {row["id"]: row["value"] for row in rows if row["value"] is not None}
     for node in group.hosts[1:]:
@@ -97,11 +97,11 @@ def links_of(group: Group, rows: Sequence[Mapping[str, Any]], at: str) -> dict[s
         names = ("bandwidth.sent", "bandwidth.received", "latency")
         sent, received, latency = (values.get(f"{link}.{name}") for name in names)
         if sent is not None and received is not None and latency is not None:
-            found[node.name] = Link((group.own.address, node.address), sent, received, latency, at)
+            found[node.name] = LinkMeasurement((group.own.address, node.address), sent, received, latency, at)
     return found
 
 
-def remember(file: Path, links: Mapping[str, Link]) -> None:
+def remember(file: Path, links: Mapping[str, LinkMeasurement]) -> None:
     """Save these links beside those measured before. The guard of a switch reads them."""
     before = parse_links(file.read_text(encoding="utf-8") if file.exists() else None)
     save(file, links_text({**before, **links}))

@@ -41,7 +41,7 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class Host:
+class HostTools:
     """The abilities of the host.
 
     tools: name to path; python: of a stack with torch for ``device``; script: bench_torch.py; serves: an engine runs.
@@ -61,7 +61,9 @@ def unit_of(name: str) -> str:
     return "TFLOP/s" if name.startswith("gemm") else "GB/s"
 
 
-def plan(host: Host, only: Sequence[str] = (), skip: Sequence[str] = (), network: Sequence[Bench] = ()) -> list[Bench]:
+def plan(
+    host: HostTools, only: Sequence[str] = (), skip: Sequence[str] = (), network: Sequence[Bench] = ()
+) -> list[Bench]:
     """Return every benchmark: those of the network first, then the vendor's tools, then torch.
 
     Those of ON_REQUEST are left out unless ``only`` names them. Those that can't run carry the reason. Raise ValueError
@@ -89,7 +91,7 @@ def concerning(benches: Sequence[Bench], reference: Mapping[str, float]) -> dict
     }
 
 
-def _vendor(host: Host) -> list[Bench]:
+def _vendor(host: HostTools) -> list[Bench]:
     found = []
     for card in range(max(1, host.cards)):
         for name, test in (("transfer", "transfer_bw"), ("memory", "global_bw")):
@@ -138,7 +140,7 @@ def _vendor(host: Host) -> list[Bench]:
     return found
 
 
-def _torch(host: Host) -> list[Bench]:
+def _torch(host: HostTools) -> list[Bench]:
     lacks = "" if host.python else "no installed stack has a torch for this host: site.yml --tags stack"
     found = []
     for group in ("memory", "gemm", "p2p", "collectives", peer_access.GROUP):
@@ -159,7 +161,7 @@ def _torch(host: Host) -> list[Bench]:
     return found
 
 
-def _lacks(host: Host, tool: str, cards: int) -> str:
+def _lacks(host: HostTools, tool: str, cards: int) -> str:
     if host.cards < cards:
         return "needs a card" if cards == 1 else "needs two cards"
     return "" if tool in host.tools else f"{tool} is not on the host: see evaluate_tool_dirs"

@@ -25,8 +25,8 @@ from .._slot.model.profile import Profile
 from .._slot.model.recorded import excluded_by, unit_of
 from .._slot.words.effects import Effects
 from .._slot.words.types import Layout, SlotFault, layout_of
-from .._work.decide import Found
-from .._work.folder import Folder, WorkError
+from .._work.decide import WorkState
+from .._work.folder import WorkError, WorkFolder
 from .._work.protocol import Beginning, Job
 from . import host_class
 from .record import make
@@ -37,7 +37,7 @@ _VERSION_S = 5.0
 
 
 @dataclass(frozen=True)
-class Asked:
+class WorkOrder:
     """The order of a kind of work for its unit.
 
     :param given: what the unit and the record need, besides what all kinds have.
@@ -55,7 +55,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Finding:
+class WorkOutcome:
     """The findings of a kind of work, for its record. The fields are those of `record.make`."""
 
     verdict: str
@@ -72,7 +72,7 @@ class SlotJob(Job):
     kind: ClassVar[str]  # of its records; also names the folder and the unit
 
     @abstractmethod
-    def asked(self, fx: Effects, layout: Layout) -> Asked:
+    def asked(self, fx: Effects, layout: Layout) -> WorkOrder:
         """Return what to do; raise SlotFault or WorkError if it can't be done. Change nothing."""
 
     @abstractmethod
@@ -80,7 +80,7 @@ class SlotJob(Job):
         """Return the progress in one line."""
 
     @abstractmethod
-    def shown(self, found: Found) -> dict[str, Any]:
+    def shown(self, found: WorkState) -> dict[str, Any]:
         """Return the kind's own keys in the result of its module."""
 
     @property
@@ -88,10 +88,10 @@ class SlotJob(Job):
         return unit_of(self.kind, self.params["slot"])
 
     @property
-    def folder(self) -> Folder:
-        return Folder(Path(self.params["state_dir"], self.kind, self.params["slot"]))
+    def folder(self) -> WorkFolder:
+        return WorkFolder(Path(self.params["state_dir"], self.kind, self.params["slot"]))
 
-    def allowed(self, words: str = "begins") -> tuple[Asked, Layout]:
+    def allowed(self, words: str = "begins") -> tuple[WorkOrder, Layout]:
         """Return what to do and where; raise WorkError if other work must not run beside it, or it can't be done."""
         layout = layout_of(self.params)
         try:
@@ -146,7 +146,7 @@ class SlotJob(Job):
             **{key: found.result.get(key) for key in ("verdict", "reasons", "record", "file")},
         }
 
-    def _done(self, check_mode: bool) -> Found:
+    def _done(self, check_mode: bool) -> WorkState:
         step = self.params["step"]
         if self.params["state"] == "shown" or check_mode:
             return self.look(write=not check_mode)
@@ -162,7 +162,7 @@ class RecordedJob(SlotJob):
     """Work whose record says also that it was killed."""
 
     @abstractmethod
-    def finding(self, fx: Effects, layout: Layout, given: Mapping[str, Any], seen: Mapping[str, Any]) -> Finding:
+    def finding(self, fx: Effects, layout: Layout, given: Mapping[str, Any], seen: Mapping[str, Any]) -> WorkOutcome:
         """Return the outcome of work that has ended."""
 
     def outcome(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def engine_of(kind: str, version: str) -> dict[str, str]:
 class Commission:
     """A unit's task, and what it works with."""
 
-    work: Folder
+    work: WorkFolder
     given: Mapping[str, Any]
     fx: Effects
     layout: Layout
@@ -215,7 +215,7 @@ class Commission:
 
 def commission(folder: str) -> Commission:
     """Return what the folder of a unit asks for. From here on, a signal raises ToldToEndFault in any wait."""
-    work = Folder(Path(folder))
+    work = WorkFolder(Path(folder))
     given = work.given()
     if given is None:
         raise WorkError(f"{folder} does not say what to do")

@@ -20,28 +20,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import _expected, _files
+from .. import _desired_state, _files
 from .._python_environment.host import RECORD
 from .types import (
     COMMAND_LIMIT_S,
     SOCKET,
     UNIT,
     Await,
-    Command,
     File,
-    Found,
+    HostBefore,
     Identity,
     Keep,
-    Kept,
-    Link,
+    LastRelease,
     MakeDirectory,
+    MakeLink,
     Move,
     ReleaseFault,
     ReleasePaths,
     Reload,
     Remove,
+    RunCommand,
+    ServiceState,
     Step,
-    UnitState,
     Write,
 )
 
@@ -58,17 +58,17 @@ def installed(environment: str) -> bool:
     return Path(environment, RECORD).is_file()
 
 
-def look(place: ReleasePaths, url: str) -> Found:
+def look(place: ReleasePaths, url: str) -> HostBefore:
     """Return what a host has of a release. url: where to ask which build serves; empty asks nobody."""
     paths = (*place.kept_files, *place.key_files, place.record_file, place.link, place.config_dir)
     folders = dict.fromkeys((place.directory, str(Path(place.link).parent), place.config_dir))
-    return Found(
-        files={path: _expected.file_facts(path) for path in paths},
+    return HostBefore(
+        files={path: _desired_state.file_facts(path) for path in paths},
         texts=_texts((*place.kept_files, place.record_file)),
         children={path: tuple(str(child) for child in Path(path).iterdir()) for path in folders if os.path.isdir(path)},
         units=_unit_states((UNIT, SOCKET)),
         group=_has_group(place.group),
-        answers=HostEffects().answers(url) if url else "",
+        answers=ReleaseHost().answers(url) if url else "",
         own_folder=any(Path(place.link, name).exists() for name in RECORDS),
     )
 
@@ -85,16 +85,16 @@ def _has_group(name: str) -> bool:
     return True
 
 
-def _unit_states(units: Sequence[str]) -> dict[str, UnitState]:
+def _unit_states(units: Sequence[str]) -> dict[str, ServiceState]:
     show = ("systemctl", "show", "--property=ActiveState,UnitFileState", "--", *units)
     try:
         blocks = _run(show).strip().split("\n\n")
     except ReleaseFault:
         blocks = []
-    states = dict.fromkeys(units, UnitState())
+    states = dict.fromkeys(units, ServiceState())
     for unit, block in zip(units, blocks, strict=False):
         lines = block.splitlines()
-        states[unit] = UnitState("UnitFileState=enabled" in lines, "ActiveState=active" in lines)
+        states[unit] = ServiceState("UnitFileState=enabled" in lines, "ActiveState=active" in lines)
     return states
 
 
@@ -140,7 +140,7 @@ def _get(url: str) -> Any:
             return json.loads(error.read(ANSWER_BYTES))
 
 
-class HostEffects:
+class ReleaseHost:
     """The effects, as root."""
 
     def do(self, step: Step) -> None:
@@ -161,14 +161,14 @@ class HostEffects:
                 if os.path.lexists(target):
                     raise ReleaseFault(f"{target} exists; move it away")
                 os.rename(source, target)
-            case Link(path, target):
+            case MakeLink(path, target):
                 _link(path, target)
             case Remove(path):
                 if os.path.isdir(path) and not os.path.islink(path):
                     shutil.rmtree(path)
                 else:
                     Path(path).unlink(missing_ok=True)
-            case Command(argv, _told, limit_s):
+            case RunCommand(argv, _told, limit_s):
                 _run(argv, limit_s)
             case Keep(place, identity):
                 _keep(place, identity)
@@ -180,10 +180,10 @@ class HostEffects:
                     _run(restart.argv, restart.limit_s)
                     self._await(identity, limit_s)
 
-    def kept(self, place: ReleasePaths) -> Kept:
+    def kept(self, place: ReleasePaths) -> LastRelease:
         texts = _texts([place.kept(path) for path in place.kept_files] + [place.record_file])
         record = texts.get(place.record_file)
-        return Kept(
+        return LastRelease(
             identity=Identity.parse(record) if record else None,
             texts={path: texts[place.kept(path)] for path in place.kept_files if place.kept(path) in texts},
             folder=os.path.isdir(place.link) and not os.path.islink(place.link),

@@ -10,46 +10,46 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-from .._expected import file_differences
+from .._desired_state import file_differences
 from .._slot.words.redact import clean
 from .types import (
     COMMAND_LIMIT_S,
     SOCKET,
     UNIT,
     Await,
-    Command,
     File,
-    Found,
+    HostBefore,
     Identity,
     Keep,
-    Kept,
-    Link,
+    LastRelease,
     MakeDirectory,
+    MakeLink,
     Move,
     Release,
     ReleasePaths,
     ReleasePlan,
     Reload,
     Remove,
+    RunCommand,
     Step,
     Write,
     program_of,
 )
 
-REREAD = Command(("systemctl", "daemon-reload"), "make systemd reread its units")
+REREAD = RunCommand(("systemctl", "daemon-reload"), "make systemd reread its units")
 ABSENT = {"state": "absent"}
 
 
-def enable(unit: str) -> Command:
-    return Command(("systemctl", "enable", unit), f"enable {unit}")
+def enable(unit: str) -> RunCommand:
+    return RunCommand(("systemctl", "enable", unit), f"enable {unit}")
 
 
-def restart(unit: str, limit_s: float = COMMAND_LIMIT_S) -> Command:
-    return Command(("systemctl", "restart", unit), f"make sure that {unit} runs what is configured", limit_s)
+def restart(unit: str, limit_s: float = COMMAND_LIMIT_S) -> RunCommand:
+    return RunCommand(("systemctl", "restart", unit), f"make sure that {unit} runs what is configured", limit_s)
 
 
-def disable(unit: str, limit_s: float = COMMAND_LIMIT_S) -> Command:
-    return Command(("systemctl", "disable", "--now", unit), f"stop and disable {unit}", limit_s)
+def disable(unit: str, limit_s: float = COMMAND_LIMIT_S) -> RunCommand:
+    return RunCommand(("systemctl", "disable", "--now", unit), f"stop and disable {unit}", limit_s)
 
 
 def aside(place: ReleasePaths) -> str:
@@ -57,7 +57,7 @@ def aside(place: ReleasePaths) -> str:
     return f"{place.link}-before"
 
 
-def _differs(file: File, found: Found) -> bool:
+def _differs(file: File, found: HostBefore) -> bool:
     if file.content is None:
         return _exists(file.path, found)
     digest = hashlib.sha256(file.content.encode()).hexdigest()
@@ -65,32 +65,32 @@ def _differs(file: File, found: Found) -> bool:
     return bool(file_differences([{**wanted, "sha256": digest}], found.files))
 
 
-def _exists(path: str, found: Found) -> bool:
+def _exists(path: str, found: HostBefore) -> bool:
     return bool(found.files.get(path, ABSENT)["state"] != "absent")
 
 
-def _is_folder(place: ReleasePaths, found: Found) -> bool:
+def _is_folder(place: ReleasePaths, found: HostBefore) -> bool:
     return bool(found.files[place.link]["state"] == "directory")
 
 
-def _in_use(place: ReleasePaths, found: Found) -> str:
+def _in_use(place: ReleasePaths, found: HostBefore) -> str:
     """Return the environment that the link names."""
     return found.files[place.link]["target"] or aside(place)
 
 
-def _environments(place: ReleasePaths, found: Found) -> list[str]:
+def _environments(place: ReleasePaths, found: HostBefore) -> list[str]:
     """Return the environments that this role has made: folders beside the link, named after what is in them."""
     link = PurePosixPath(place.link)
     name = re.compile(rf"{re.escape(link.name)}-([0-9a-f]{{12}}|before)")
     return sorted(path for path in found.children.get(str(link.parent), ()) if name.fullmatch(PurePosixPath(path).name))
 
 
-def presence(release: Release, found: Found) -> ReleasePlan:
+def presence(release: Release, found: HostBefore) -> ReleasePlan:
     """Plan the way to a release whose environment is installed; empty where all is as wanted."""
     return ReleasePlan(_keep(release, found), _activate(release, found), _finish(release, found))
 
 
-def _keep(release: Release, found: Found) -> tuple[Step, ...]:
+def _keep(release: Release, found: HostBefore) -> tuple[Step, ...]:
     """Record what serves on a host without a record; only files of the process that answers are worth it."""
     place, unit = release.place, found.texts.get(release.units[0].path, "")
     known = _exists(place.record_file, found) or not _exists(place.link, found)
@@ -99,7 +99,7 @@ def _keep(release: Release, found: Found) -> tuple[Step, ...]:
     return (Keep(place, Identity(found.answers, _in_use(place, found), release.identity.url)),)
 
 
-def _activate(release: Release, found: Found) -> tuple[Step, ...]:
+def _activate(release: Release, found: HostBefore) -> tuple[Step, ...]:
     place, identity = release.place, release.identity
     unit, *helper = release.units
     steps: list[Step] = []
@@ -107,14 +107,14 @@ def _activate(release: Release, found: Found) -> tuple[Step, ...]:
     if file_differences([wanted], found.files):
         steps.append(MakeDirectory(place.config_dir))
     if not found.group:
-        steps.append(Command(("groupadd", "--system", place.group), f"make the group {place.group}"))
+        steps.append(RunCommand(("groupadd", "--system", place.group), f"make the group {place.group}"))
     steps += [Write(file) for file in release.keys if file.content is not None and _differs(file, found)]
     steps += [Write(release.config)] if _differs(release.config, found) else []
     if _is_folder(place, found):
         steps.append(Move(place.link, aside(place)))
     # In one step: whoever starts the service finds the one before or this one. A process that runs has read its files.
     if found.files[place.link]["target"] != identity.environment:
-        steps.append(Link(place.link, identity.environment))
+        steps.append(MakeLink(place.link, identity.environment))
     changed = [file for file in (unit, *helper) if _differs(file, found)]
     steps += [Write(file) for file in changed if file.content is not None]
     gone = [file for file in changed if file.content is None]
@@ -144,7 +144,7 @@ def _restart_limit(release: Release) -> float:
     return release.stop_timeout + release.start_timeout + COMMAND_LIMIT_S
 
 
-def _finish(release: Release, found: Found) -> tuple[Step, ...]:
+def _finish(release: Release, found: HostBefore) -> tuple[Step, ...]:
     """Return the steps for when the release serves; until then whatever ran before may need the rest."""
     place, identity = release.place, release.identity
     steps: list[Step] = []
@@ -157,12 +157,12 @@ def _finish(release: Release, found: Found) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def way_back(release: Release, was: Identity, kept: Kept) -> tuple[Step, ...]:
+def way_back(release: Release, was: Identity, kept: LastRelease) -> tuple[Step, ...]:
     """Return the steps that put back the files of the previous release, up to the start of the service."""
     place = release.place
     steps: list[Step] = [Write(File(path, text)) for path, text in kept.texts.items()]
     # A folder that is still there could not be moved aside, and is what served.
-    steps += [] if kept.folder else [Link(place.link, was.environment)]
+    steps += [] if kept.folder else [MakeLink(place.link, was.environment)]
     had = any(path.endswith(SOCKET) for path in kept.texts)
     # Stopped while systemd knows it.
     steps += [] if had else [disable(SOCKET)]
@@ -175,7 +175,7 @@ def start_again(release: Release, was: Identity) -> tuple[Step, ...]:
     return restart(UNIT, _restart_limit(release)), Await(was, release.start_timeout)
 
 
-def absence(place: ReleasePaths, found: Found, stop_timeout: int) -> ReleasePlan:
+def absence(place: ReleasePaths, found: HostBefore, stop_timeout: int) -> ReleasePlan:
     """Plan the removal of all that the role has made, and of nothing else that somebody put there."""
     units = [path for path in place.unit_files if _exists(path, found)]
     steps: list[Step] = [
@@ -192,11 +192,11 @@ def absence(place: ReleasePaths, found: Found, stop_timeout: int) -> ReleasePlan
         if folder in found.children and not set(found.children[folder]) - gone:
             steps.append(Remove(folder))
     if found.group:
-        steps.append(Command(("groupdel", place.group), f"remove the group {place.group}"))
+        steps.append(RunCommand(("groupdel", place.group), f"remove the group {place.group}"))
     return ReleasePlan(activate=tuple(steps))
 
 
-def diff(steps: Iterable[Step], found: Found) -> list[dict[str, str]]:
+def diff(steps: Iterable[Step], found: HostBefore) -> list[dict[str, str]]:
     """Return Ansible's diff: the texts of files that anybody may see, and a list of everything else."""
     entries, gone, other = [], [], []
     for step in steps:

@@ -6,12 +6,24 @@
 from __future__ import annotations
 
 from . import plan
-from .types import UNIT, Await, Command, Effects, Identity, Kept, Release, ReleaseFault, ReleasePlan, Reload, Step
+from .types import (
+    UNIT,
+    Await,
+    Identity,
+    LastRelease,
+    Release,
+    ReleaseEffects,
+    ReleaseFault,
+    ReleasePlan,
+    Reload,
+    RunCommand,
+    Step,
+)
 
 AGAIN = "Put right what is named here, then run this again"
 
 
-def carry_out(steps: ReleasePlan, effects: Effects, release: Release | None = None) -> None:
+def carry_out(steps: ReleasePlan, effects: ReleaseEffects, release: Release | None = None) -> None:
     """Take all steps. Raise ReleaseFault with what went wrong and, for a release, with what serves now."""
     for step in steps.prepare:
         _take(step, effects)
@@ -26,17 +38,17 @@ def carry_out(steps: ReleasePlan, effects: Effects, release: Release | None = No
         _take(step, effects)
 
 
-def _take(step: Step, effects: Effects) -> None:
+def _take(step: Step, effects: ReleaseEffects) -> None:
     try:
         effects.do(step)
     except ReleaseFault as fault:
         raise ReleaseFault(f"Could not {step.told}: {str(fault).strip().rstrip('.')}") from None
 
 
-def _taken_back(step: Step, wrong: str, effects: Effects, release: Release) -> ReleaseFault:
+def _taken_back(step: Step, wrong: str, effects: ReleaseEffects, release: Release) -> ReleaseFault:
     """Go back to the previous release after a failed step, and return the failure to report."""
     # Otherwise it was not started yet.
-    started = isinstance(step, Command | Await | Reload) and UNIT in step.told
+    started = isinstance(step, RunCommand | Await | Reload) and UNIT in step.told
     journal = plan.redacted(effects.journal()) if started else []
     said = "Its journal ends with:\n" + "\n".join(journal) + "\n" if journal else ""
     kept = effects.kept(release.place)
@@ -61,7 +73,7 @@ def _taken_back(step: Step, wrong: str, effects: Effects, release: Release) -> R
     return ReleaseFault(f"{wrong}. {said}{text}; {tried}", evidence)
 
 
-def _restore(release: Release, was: Identity, kept: Kept, effects: Effects) -> str:
+def _restore(release: Release, was: Identity, kept: LastRelease, effects: ReleaseEffects) -> str:
     """Go back to the release before; returns what kept its files from being put back, else nothing.
 
     It is not started on files that are not its own. A unit that systemd refuses is no reason to stop: whether it
@@ -71,7 +83,7 @@ def _restore(release: Release, was: Identity, kept: Kept, effects: Effects) -> s
         try:
             _take(step, effects)
         except ReleaseFault as fault:
-            if not isinstance(step, Command):
+            if not isinstance(step, RunCommand):
                 return str(fault)
     # Whatever could not be written may have left it alone.
     if effects.answers(was.url) != was.build:

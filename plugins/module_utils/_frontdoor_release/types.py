@@ -16,7 +16,7 @@ SOCKET = "b70-slot-admin.socket"
 # For a command that waits for nobody.
 COMMAND_LIMIT_S = 60.0
 
-# The facts of a path, as `_expected.file_facts` returns them.
+# The facts of a path, as `_desired_state.file_facts` returns them.
 Facts = Mapping[str, Any]
 
 
@@ -127,7 +127,7 @@ class Release:
 
 
 @dataclass(frozen=True)
-class UnitState:
+class ServiceState:
     """A unit of systemd."""
 
     enabled: bool = False
@@ -135,7 +135,7 @@ class UnitState:
 
 
 @dataclass(frozen=True)
-class Found:
+class HostBefore:
     """A host as it was before anything was touched.
 
     files: facts by path. texts: contents of `ReleasePaths.kept_files` and of the record, where they exist. children:
@@ -146,14 +146,14 @@ class Found:
     files: Mapping[str, Facts]
     texts: Mapping[str, str]
     children: Mapping[str, tuple[str, ...]]
-    units: Mapping[str, UnitState]
+    units: Mapping[str, ServiceState]
     group: bool
     answers: str = ""
     own_folder: bool = False
 
 
 @dataclass(frozen=True)
-class Kept:
+class LastRelease:
     """The known parts of the release that served last. folder: a folder is where its link belongs."""
 
     identity: Identity | None
@@ -193,7 +193,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Link:
+class MakeLink:
     path: str
     target: str
 
@@ -214,7 +214,7 @@ class Remove:
 
 
 @dataclass(frozen=True)
-class Command:
+class RunCommand:
     argv: tuple[str, ...]
     told: str
     limit_s: float = COMMAND_LIMIT_S
@@ -250,14 +250,14 @@ class Reload:
 
     identity: Identity
     limit_s: int
-    restart: Command
+    restart: RunCommand
 
     @property
     def told(self) -> str:
         return f"make sure that {UNIT} uses its settings"
 
 
-Step: TypeAlias = "Write | MakeDirectory | Move | Link | Remove | Command | Keep | Await | Reload"
+Step: TypeAlias = "Write | MakeDirectory | Move | MakeLink | Remove | RunCommand | Keep | Await | Reload"
 
 
 @dataclass(frozen=True)
@@ -273,13 +273,13 @@ class ReleasePlan:
         return self.prepare + self.activate + self.finish
 
 
-class Effects(Protocol):
+class ReleaseEffects(Protocol):
     """The effects of a release on the host."""
 
     def do(self, step: Step) -> None:
         """Take a step. Raise ReleaseFault, also for a limit that has passed."""
 
-    def kept(self, place: ReleasePaths) -> Kept: ...
+    def kept(self, place: ReleasePaths) -> LastRelease: ...
 
     def answers(self, url: str) -> str:
         """Return the build that answers at an address; empty where none does."""

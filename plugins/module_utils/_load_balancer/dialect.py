@@ -45,7 +45,7 @@ class Workers:
 
 
 @dataclass(frozen=True)
-class Server:
+class HaproxyServer:
     """A server of one backend, as the current worker has it, and the line that a state file has for it."""
 
     backend: str
@@ -72,9 +72,9 @@ class Servers:
     """The answer to `show servers state`."""
 
     head: tuple[str, ...]
-    servers: tuple[Server, ...]
+    servers: tuple[HaproxyServer, ...]
 
-    def of(self, name: str) -> tuple[Server, ...]:
+    def of(self, name: str) -> tuple[HaproxyServer, ...]:
         """Return the servers of one host; several if it serves under several names."""
         return tuple(server for server in self.servers if server.name == name)
 
@@ -111,7 +111,7 @@ def to_worker(pid: int, command: str) -> str:
     return f"@!{pid} {command}"
 
 
-def set_state(server: Server, state: str) -> str:
+def set_state(server: HaproxyServer, state: str) -> str:
     """Return the command that drains a server or takes it back."""
     return f"set server {server.backend}/{server.name} state {_WORDS[state]}"
 
@@ -143,7 +143,7 @@ def parse_servers(text: str) -> Servers:
         # a check that is under way has no result, and the state is still what the check before left
         checking = row["srv_check_result"] == _NO_RESULT and row["srv_check_status"] not in _NEVER_CHECKED
         up = row["srv_op_state"] == _RUNNING and (row["srv_check_result"] == _PASSED or checking)
-        servers.append(Server(row["be_name"], row["srv_name"], int(row["srv_admin_state"]), up, line))
+        servers.append(HaproxyServer(row["be_name"], row["srv_name"], int(row["srv_admin_state"]), up, line))
     return Servers(tuple(lines[:2]), tuple(servers))
 
 

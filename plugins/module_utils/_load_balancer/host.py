@@ -17,7 +17,7 @@ from typing import Any
 
 from .. import _files
 from . import dialect
-from .dialect import DRAINED, Server, Servers, Workers
+from .dialect import DRAINED, HaproxyServer, Servers, Workers
 
 ANSWER_LIMIT_S = 5.0
 LOOK_EVERY_S = 0.5
@@ -109,12 +109,12 @@ def wait(done: Callable[[], bool], limit_s: float) -> bool:
 
 
 @dataclass
-class Result:
+class DrainResult:
     """The outcome of a change of a host."""
 
     name: str
     changed: bool = False
-    before: tuple[Server, ...] = ()
+    before: tuple[HaproxyServer, ...] = ()
     after: str = ""
     sessions: int = 0
     answered: bool = True
@@ -143,7 +143,7 @@ class Result:
         }
 
 
-class Member:
+class LoadBalancedHost:
     """A host among the servers of this load balancer."""
 
     def __init__(self, master: Master, name: str, state_file: str) -> None:
@@ -153,12 +153,12 @@ class Member:
 
     def bring_to(
         self, state: str, limit_s: float, *, write: bool, floors: Mapping[str, int | str] | None = None
-    ) -> Result:
+    ) -> DrainResult:
         """Drain the host or take it back, and wait. Raise LoadBalancerFault if HAProxy refuses it.
 
         floors: how many hosts stay in service; a host that is needed for that is not drained.
         """
-        result = Result(self._name, after=state)
+        result = DrainResult(self._name, after=state)
         try:
             result.before = self._master.servers().of(self._name)
             if not result.before:
@@ -196,7 +196,7 @@ class Member:
         if _files.content_of(self._file) != text.encode():
             _files.replace(self._file, text.encode(), 0o644)
 
-    def _wait(self, state: str, limit_s: float, result: Result) -> None:
+    def _wait(self, state: str, limit_s: float, result: DrainResult) -> None:
         def look() -> bool:
             result.sessions = self._master.sessions(self._name)
             if state == dialect.DRAINED:

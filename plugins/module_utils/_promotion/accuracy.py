@@ -50,7 +50,7 @@ class AccuracyError(Exception):
 
 
 @dataclass(frozen=True)
-class Asked:
+class QuestionSet:
     """The questions, and how to read the answers.
 
     :param target: the URL without a path, such as ``http://127.0.0.1:8000``.
@@ -75,7 +75,7 @@ class Asked:
     api_key: str = ""
 
 
-def asked_of(profile: Profile, target: str, api_key: str = "") -> Asked:
+def asked_of(profile: Profile, target: str, api_key: str = "") -> QuestionSet:
     """Return what to ask a profile whose model chats.
 
     :raises AccuracyError: if the profile was rendered before there were such questions.
@@ -89,7 +89,7 @@ def asked_of(profile: Profile, target: str, api_key: str = "") -> Asked:
     tokens = _ANSWER_TOKENS + engine.reasoning_room
     if engine.max_model_len is not None:
         tokens = max(_ANSWER_TOKENS, min(tokens, engine.max_model_len - _PROMPT_TOKENS))
-    return Asked(
+    return QuestionSet(
         target=target,
         model=engine.served_model_name,
         questions=profile.accuracy.questions or usual(),
@@ -103,7 +103,7 @@ def asked_of(profile: Profile, target: str, api_key: str = "") -> Asked:
     )
 
 
-def measure(asked: Asked, python: str, user: str, say: Say, watch: Watch) -> dict[str, Any]:
+def measure(asked: QuestionSet, python: str, user: str, say: Say, watch: Watch) -> dict[str, Any]:
     """Return ``{score, threshold, questions, tasks}``: the share of correct answers, of all questions and of each task.
 
     :param python: the Python of the environment that contains the harness.
@@ -132,7 +132,7 @@ def measure(asked: Asked, python: str, user: str, say: Say, watch: Watch) -> dic
         return judged(running.report(reports[-1]), asked)
 
 
-def files_of(asked: Asked, folder: str) -> dict[str, str]:
+def files_of(asked: QuestionSet, folder: str) -> dict[str, str]:
     """Return the files that the harness reads, by name: its configuration and the tasks with questions. No key."""
     by_task = _by_task(asked.questions)
     config = {
@@ -163,7 +163,7 @@ def files_of(asked: Asked, folder: str) -> dict[str, str]:
     return files
 
 
-def judged(report: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
+def judged(report: Mapping[str, Any], asked: QuestionSet) -> dict[str, Any]:
     """Return the scores in a report of the harness; raise AccuracyError if it is not about these questions."""
     counts = {name: len(questions) for name, questions in _by_task(asked.questions).items()}
     try:
@@ -212,7 +212,7 @@ def _named(task: str) -> str:
     return f"b70_{task}"
 
 
-def _task(name: str, questions: Sequence[Question], asked: Asked, folder: str) -> dict[str, Any]:
+def _task(name: str, questions: Sequence[Question], asked: QuestionSet, folder: str) -> dict[str, Any]:
     patterns = []
     if asked.after:
         # The harness can cut off thoughts itself, but it takes a thought that never ends for the answer.

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The gate itself: it observes each item on the host, judges it, and saves what it has seen so far.
 
-It acts on the host only through `Host`. Only the item `restart` changes anything there.
+It acts on the host only through `GateEffects`. Only the item `restart` changes anything there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .._slot.words.needle import sentences
 from .._slot.words.types import Reply, SlotFault
 from . import asking, items
 from .client import Stream
-from .items import Item, PromotionPlan
+from .items import GateItem, PromotionPlan
 
 COMPLETIONS = "/v1/completions"
 _ROUNDS = 2  # requests per stream of the ladder
@@ -64,7 +64,7 @@ class Restarted:
     results: Sequence[CanaryResult]
 
 
-class Host(Protocol):
+class GateEffects(Protocol):
     """The effects of the gate on its host."""
 
     def monotonic(self) -> float: ...
@@ -112,10 +112,10 @@ def nothing_seen() -> dict[str, Any]:
 
 
 @dataclass
-class Gate:
+class PromotionGate:
     """A gate on one profile. seen: what becomes the record."""
 
-    host: Host
+    host: GateEffects
     profile: Profile
     plan: PromotionPlan
     seen: dict[str, Any] = field(default_factory=nothing_seen)
@@ -151,7 +151,7 @@ class Gate:
         self.seen["now"] = text
         self.host.save(self.seen)
 
-    def _item(self, item: Item) -> Mapping[str, Any]:
+    def _item(self, item: GateItem) -> Mapping[str, Any]:
         """Observe and judge an item, keep its row and return it."""
         self._watch()
         self._say(item.name)
@@ -162,7 +162,7 @@ class Gate:
         self._say(f"{item.name} {found['verdict'].replace('_', ' ')}: {found['reason']}")
         return found
 
-    def _observed(self, item: Item) -> dict[str, Any]:
+    def _observed(self, item: GateItem) -> dict[str, Any]:
         why = item.applies(self.profile)
         if why:
             return items.left_out(item, why)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The gate's effects on its host; see gate.Host."""
+"""The gate's effects on its host; see gate.GateEffects."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LOOK_S = 1.0
 _GET_LIMIT_S = 5.0  # the slot is not watched meanwhile, and systemd kills a process that heeds no signal
 
 
-class SlotHost:
+class GateHost:
     """The host of a gate. key: that of a client of the frontdoor, or empty."""
 
     def __init__(self, told: Commission, watched: watching.Served, plan: PromotionPlan, key: str) -> None:

@@ -57,7 +57,7 @@ class PromotionPlan:
 
 
 @dataclass(frozen=True)
-class Item:
+class GateItem:
     """One item.
 
     :param applies: returns why a profile has no such item; empty if it has.
@@ -308,30 +308,30 @@ def _accuracy(profile: Profile, plan: PromotionPlan, observed: Observed) -> Verd
 
 # Items whose failure makes the rest meaningless come first, slow ones last.
 ITEMS = (
-    Item("models", "the models endpoint shows the id and the context length of the profile", _models, vital=True),
-    Item("text", "a question is answered with text", _text, _writes),
-    Item("image", "real pictures are named", _image, _sees),
-    Item("canary", "the canary passes in all repeats, against the recorded baseline", _canary, vital=True),
-    Item(
+    GateItem("models", "the models endpoint shows the id and the context length of the profile", _models, vital=True),
+    GateItem("text", "a question is answered with text", _text, _writes),
+    GateItem("image", "real pictures are named", _image, _sees),
+    GateItem("canary", "the canary passes in all repeats, against the recorded baseline", _canary, vital=True),
+    GateItem(
         "same_answers",
         "the answers are exactly those of the profile that it claims to answer as",
         _same_answers,
         _claims,
     ),
-    Item("logprobs", "no log probability is NaN", _logprobs, _writes),
-    Item("limit", "one token over the limit is refused, on both ways", _limit, _writes),
-    Item("overload", "one request too many is refused at once, or queued", _overload, _writes),
-    Item("cancel", "clients that leave free their permits", _cancel, _writes),
-    Item("ttft", "long prompts get their first token", _ttft, _writes),
-    Item("prefix_cache", "a prompt in the prefix cache is not computed again", _prefix_cache, _caches),
-    Item("ladder", "all numbers of streams are answered completely", _ladder, _writes),
-    Item("restart", "after a restart the answers are the same", _restart, replaces=True),
-    Item("accuracy", "the score of the accuracy set reaches its threshold", _accuracy, _writes),
+    GateItem("logprobs", "no log probability is NaN", _logprobs, _writes),
+    GateItem("limit", "one token over the limit is refused, on both ways", _limit, _writes),
+    GateItem("overload", "one request too many is refused at once, or queued", _overload, _writes),
+    GateItem("cancel", "clients that leave free their permits", _cancel, _writes),
+    GateItem("ttft", "long prompts get their first token", _ttft, _writes),
+    GateItem("prefix_cache", "a prompt in the prefix cache is not computed again", _prefix_cache, _caches),
+    GateItem("ladder", "all numbers of streams are answered completely", _ladder, _writes),
+    GateItem("restart", "after a restart the answers are the same", _restart, replaces=True),
+    GateItem("accuracy", "the score of the accuracy set reaches its threshold", _accuracy, _writes),
 )
 NAMES = tuple(item.name for item in ITEMS)
 
 
-def chosen(plan: PromotionPlan) -> list[Item]:
+def chosen(plan: PromotionPlan) -> list[GateItem]:
     """Return the items to run, in order; raise ValueError, which lists the known names, if one is unknown."""
     unknown = [name for name in plan.items if name not in NAMES]
     if unknown:
@@ -339,7 +339,7 @@ def chosen(plan: PromotionPlan) -> list[Item]:
     return [item for item in ITEMS if not plan.items or item.name in plan.items]
 
 
-def row(item: Item, profile: Profile, plan: PromotionPlan, observed: Observed) -> dict[str, Any]:
+def row(item: GateItem, profile: Profile, plan: PromotionPlan, observed: Observed) -> dict[str, Any]:
     """Judge what was observed of an item, and return its row for the record."""
     passed, why = item.judge(profile, plan, observed)
     if passed is None:
@@ -347,11 +347,11 @@ def row(item: Item, profile: Profile, plan: PromotionPlan, observed: Observed) -
     return {"item": item.name, "verdict": PASSED if passed else FAILED, "reason": why, "observed": dict(observed)}
 
 
-def left_out(item: Item, reason: str) -> dict[str, Any]:
+def left_out(item: GateItem, reason: str) -> dict[str, Any]:
     return {"item": item.name, "verdict": NOT_APPLICABLE, "reason": reason, "observed": {}}
 
 
-def unmeasured(item: Item, reason: str, observed: Observed) -> dict[str, Any]:
+def unmeasured(item: GateItem, reason: str, observed: Observed) -> dict[str, Any]:
     """Return the row of an item that was not measured: it has failed, but shows nothing against the profile."""
     why = f"could not be measured: {reason}"
     return {"item": item.name, "verdict": FAILED, "reason": why, "measured": False, "observed": dict(observed)}

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._evidence.job import Asked, Finding, RecordedJob, asked_version, commission, engine_of
+from .._evidence.job import RecordedJob, WorkOrder, WorkOutcome, asked_version, commission, engine_of
 from .._slot.look.observe import load_standing
 from .._slot.words.effects import Effects
 from .._slot.words.types import Layout, SlotFault, ToldToEndFault
 from .._soak import watching
 from .._switch_job import PROPERTIES
-from .._work.decide import Found, differences
+from .._work.decide import WorkState, differences
 from .._work.folder import WorkError
 from . import items
-from .gate import Gate, nothing_seen
-from .host import SlotHost
+from .gate import PromotionGate, nothing_seen
+from .host import GateHost
 from .items import PromotionPlan
 
 _LEAST = {"canary_repeats": 1, "prompt_tokens": 1, "output_tokens": 2, "request_timeout_s": 1, "timeout": 60}
@@ -38,7 +38,7 @@ class PromotionJob(RecordedJob):
             raise WorkError(str(error)) from error
         return PromotionPlan(**{**plan.__dict__, "items": tuple(item.name for item in chosen)})
 
-    def asked(self, fx: Effects, layout: Layout) -> Asked:
+    def asked(self, fx: Effects, layout: Layout) -> WorkOrder:
         plan, name = self.plan(), self.params["profile"]
         served = watching.served(fx, layout)
         profile = served.profile
@@ -53,7 +53,7 @@ class PromotionJob(RecordedJob):
             "restarts": served.restarts,
             **{key: self.params[key] for key in ("requested_by", "records_dir", "tools_python", "user")},
         }
-        return Asked(profile, given, int(self.params["timeout"]), PROPERTIES, secret=self.params["api_key"] or "")
+        return WorkOrder(profile, given, int(self.params["timeout"]), PROPERTIES, secret=self.params["api_key"] or "")
 
     def differs(self, given: Mapping[str, Any]) -> list[str]:
         theirs = {"profile": given["profile"], "items": given["plan"]["items"]}
@@ -79,7 +79,7 @@ class PromotionJob(RecordedJob):
     def line(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> str:
         return f"{given['profile']} since {given['began_at']}: {items.summary(seen['rows'])}"
 
-    def finding(self, fx: Effects, layout: Layout, given: Mapping[str, Any], seen: Mapping[str, Any]) -> Finding:
+    def finding(self, fx: Effects, layout: Layout, given: Mapping[str, Any], seen: Mapping[str, Any]) -> WorkOutcome:
         plan = _plan_of(given)
         verdict, reasons = items.conclude(plan, seen["rows"], seen["ended"])
         ran = {row["item"] for row in seen["rows"]}
@@ -93,9 +93,9 @@ class PromotionJob(RecordedJob):
             "ended": {key: seen["ended"][key] for key in ("how", "why")},
         }
         canary = {"before": seen["before"], "after": seen["after"]}
-        return Finding(verdict, reasons, given["engine"], data, canary)
+        return WorkOutcome(verdict, reasons, given["engine"], data, canary)
 
-    def shown(self, found: Found) -> dict[str, Any]:
+    def shown(self, found: WorkState) -> dict[str, Any]:
         seen = found.seen or nothing_seen()
         rows = [{key: row[key] for key in ("item", "verdict", "reason")} for row in seen["rows"]]
         whole = bool(seen["ended"]) and seen["ended"]["how"] == "complete"
@@ -113,7 +113,7 @@ def main(folder: str) -> None:
     given, plan = told.given, _plan_of(told.given)
     profile = load_standing(told.fx, told.layout, given["profile"])
     watched = watching.Served(profile, given["invocation_id"], given["restarts"], "")
-    gate = Gate(SlotHost(told, watched, plan, key), profile, plan)
+    gate = PromotionGate(GateHost(told, watched, plan, key), profile, plan)
     try:
         gate.run()
     except ToldToEndFault as fault:

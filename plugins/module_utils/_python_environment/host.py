@@ -318,8 +318,8 @@ class Making:
             metadata = "".join(f"{key}: {value}\n" for key, value in about.items())
             _files.write(
                 [
-                    _files.Wanted(folder / "METADATA", metadata.encode()),
-                    _files.Wanted(folder / "INSTALLER", b"arcpro.b70\n"),
+                    _files.WantedFile(folder / "METADATA", metadata.encode()),
+                    _files.WantedFile(folder / "INSTALLER", b"arcpro.b70\n"),
                 ]
             )
 
@@ -360,5 +360,5 @@ def make(place: EnvironmentPaths, wanted: plan.WantedEnvironment) -> tuple[plan.
             # uv leaves this lock file for other installers, and anyone could write to it.
             (place.path / ".lock").unlink(missing_ok=True)
         made = plan.record(wanted, interpreter, making.wheels, making.came)
-        _files.write([_files.Wanted(place.path / RECORD, (json.dumps(made, indent=1) + "\n").encode())])
+        _files.write([_files.WantedFile(place.path / RECORD, (json.dumps(made, indent=1) + "\n").encode())])
         return work, made

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .._work.decide import Found
-from .._work.folder import Folder
+from .._work.decide import WorkState
+from .._work.folder import WorkFolder
 from .._work.protocol import Beginning, Job, conclude
 from . import host, plan, spec
 
@@ -55,8 +55,8 @@ class Installation(Job):
         return f"b70-environment-{self._key}.service"
 
     @property
-    def folder(self) -> Folder:
-        return Folder(_FOLDERS / self._key)
+    def folder(self) -> WorkFolder:
+        return WorkFolder(_FOLDERS / self._key)
 
     @property
     def _asked(self) -> str:
@@ -79,7 +79,7 @@ class Installation(Job):
         return {"changed": False, "state": found.state, "joined": found.joined, "progress": progress, **found.result}
 
 
-def _progress(found: Found) -> dict[str, Any]:
+def _progress(found: WorkState) -> dict[str, Any]:
     """Return the purpose of the command that runs, and how much it wrote. Empty if there is none."""
     try:
         text = found.seen["now"]
@@ -92,7 +92,7 @@ def _progress(found: Found) -> dict[str, Any]:
 
 def main(path: str) -> None:
     """Make the environment that the folder asks for. Called in the unit."""
-    folder = Folder(Path(path))
+    folder = WorkFolder(Path(path))
     asked = json.loads(folder.secret())
 
     def say(text: str, pid: int) -> None:

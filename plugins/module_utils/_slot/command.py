@@ -29,7 +29,7 @@ from .look.observe import load_profile
 from .model import quarantine
 from .model.journal import IDLE
 from .model.node_key import respond
-from .model.nodes import Report
+from .model.nodes import NodeReport
 from .model.recorded import recorded
 from .model.slot_file import read_slot_file
 from .model.state_file import stamp
@@ -336,7 +336,7 @@ def _node(fx: Effects, layout: Layout) -> int:
     key_file = PurePosixPath(folder, NODE_KEY) if folder else layout.node_key_file
     key = read_key(fx, key_file)
     service = NodeService(fx, layout, lambda text: sys.stderr.write(f"{text}\n"), key_file, _aside)
-    said: list[tuple[Report, float]] = []
+    said: list[tuple[NodeReport, float]] = []
 
     def answer(path: str) -> tuple[int, str]:
         text = None

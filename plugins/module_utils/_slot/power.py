@@ -78,7 +78,7 @@ def shown(microwatts: int) -> str:
 
 
 @dataclass(frozen=True)
-class Card:
+class CappedCard:
     """A card on the bus. folder: that of its sensors, None while the driver does not run."""
 
     address: str
@@ -140,16 +140,16 @@ def devices(sysfs: Path) -> list[tuple[Path, str]]:
     return found
 
 
-def cards(sysfs: Path) -> list[Card]:
+def cards(sysfs: Path) -> list[CappedCard]:
     """Return the family's cards in the order of their addresses, in which masks count them."""
     found = []
     for device, model in devices(sysfs):
         folders = [path for path in sorted(device.glob("hwmon/hwmon*")) if _text(path / "name") == DRIVER]
-        found.append(Card(device.name, folders[0] if folders else None, model))
+        found.append(CappedCard(device.name, folders[0] if folders else None, model))
     return found
 
 
-def chosen(known: Sequence[Card], numbers: Sequence[int] | None) -> list[Card]:
+def chosen(known: Sequence[CappedCard], numbers: Sequence[int] | None) -> list[CappedCard]:
     """Return the B70 cards with these numbers, all of them for None; raise PowerError for a number of anything else."""
     ours = [card for card in known if card.model == B70]
     if not ours:
@@ -168,7 +168,7 @@ def chosen(known: Sequence[Card], numbers: Sequence[int] | None) -> list[Card]:
 
 
 @dataclass(frozen=True)
-class Kept:
+class CapRecord:
     """The cap that a card had before, the one that was set, and by whose unit; in microwatts."""
 
     unit: str
@@ -176,7 +176,7 @@ class Kept:
     cap: int
 
     @classmethod
-    def of(cls, file: Path) -> Kept | None:
+    def of(cls, file: Path) -> CapRecord | None:
         """Return the content of the file; None if it can't be read."""
         try:
             data: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -206,16 +206,16 @@ def set_caps(sysfs: Path, keep: Path, unit: str, watts: int, numbers: Sequence[i
     for card in chosen(cards(sysfs), numbers):
         now = card.cap()
         check(card.address, watts, card.read(RATED))
-        kept = Kept.of(keep / card.address)
+        kept = CapRecord.of(keep / card.address)
         # A cap of ours that nobody restored is not what the card had before.
         todo.append((card, kept.before if kept is not None and _alike(kept.cap, now) else now))
     said = []
     for card, before in todo:
-        Kept(unit, before, wanted).put(keep / card.address)
+        CapRecord(unit, before, wanted).put(keep / card.address)
         got = card.write(wanted)
         if not _alike(got, wanted):
             # It is this that `restore` finds.
-            Kept(unit, before, got).put(keep / card.address)
+            CapRecord(unit, before, got).put(keep / card.address)
             raise PowerError(f"{card.address}: shows {shown(got)} after {watts} W was set; it takes up to {shown(got)}")
         said.append(f"{card.address}: capped at {shown(got)}, from {shown(before)}")
     return said
@@ -229,7 +229,7 @@ def restore(sysfs: Path, keep: Path, unit: str) -> list[str]:
     known = {card.address: card for card in cards(sysfs)}
     said, wrong = [], []
     for file in sorted(keep.glob("[!.]*")):
-        kept = Kept.of(file)
+        kept = CapRecord.of(file)
         if kept is None or kept.unit != unit:
             continue
         card = known.get(file.name)

@@ -16,7 +16,7 @@ LOOK_S = 15.0  # how often, between two cycles, the soak checks that the engine 
 
 
 @dataclass(frozen=True)
-class Answer:
+class CaseAnswer:
     """The answer to one case of the canary."""
 
     case: str
@@ -27,7 +27,7 @@ class Answer:
     problem: str = ""
 
 
-class Host(Protocol):
+class SoakEffects(Protocol):
     """The effects of a soak on its host."""
 
     def monotonic(self) -> float: ...
@@ -39,7 +39,7 @@ class Host(Protocol):
     def gone(self) -> tuple[str, str] | None:
         """Return (how, why) the engine is no longer served, or None."""
 
-    def ask(self, only: Collection[str] = (), repeats: int | None = None) -> Sequence[Answer]:
+    def ask(self, only: Collection[str] = (), repeats: int | None = None) -> Sequence[CaseAnswer]:
         """Return the canary's answers. If it could not be asked, the case that stands for it has a wrong answer."""
 
     def load(self, number: int) -> Mapping[str, Any] | None:
@@ -58,7 +58,7 @@ def nothing_seen() -> dict[str, Any]:
 class Soak:
     """A soak. seen: what becomes the record: cycles, anomalies and how it ended; `now` says what is being done."""
 
-    host: Host
+    host: SoakEffects
     plan: SoakPlan
     seen: dict[str, Any] = field(default_factory=nothing_seen)
 
@@ -139,7 +139,7 @@ class Soak:
     def _since(self, begun: float) -> float:
         return round(self.host.monotonic() - begun, 3)
 
-    def _look_into(self, answer: Answer, number: int) -> None:
+    def _look_into(self, answer: CaseAnswer, number: int) -> None:
         """Ask the case again, first at once and then under stress, and classify its wrong answer."""
         anomalies, case = self.seen["anomalies"], answer.case
         row: dict[str, Any] = {

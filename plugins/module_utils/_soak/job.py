@@ -10,14 +10,14 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from .._evidence.job import Asked, Commission, Finding, RecordedJob, asked_version, commission, engine_of
+from .._evidence.job import Commission, RecordedJob, WorkOrder, WorkOutcome, asked_version, commission, engine_of
 from .._slot.look.observe import load_standing
 from .._slot.words.effects import Effects
 from .._slot.words.types import Layout, SlotFault, ToldToEndFault
-from .._work.decide import Found
+from .._work.decide import WorkState
 from .._work.folder import WorkError
 from . import judging, load, watching
-from .cycles import Answer, Soak, nothing_seen
+from .cycles import CaseAnswer, Soak, nothing_seen
 from .judging import SoakPlan
 
 ENGINE = "engine"  # the case that stands for a canary that could not be asked
@@ -60,7 +60,7 @@ def plan_of(params: Mapping[str, Any], concurrency: int) -> SoakPlan:
 class SoakJob(RecordedJob):
     kind, noun = "soak", "soak"
 
-    def asked(self, fx: Effects, layout: Layout) -> Asked:
+    def asked(self, fx: Effects, layout: Layout) -> WorkOrder:
         served = watching.served(fx, layout)
         profile = served.profile
         plan = plan_of(self.params, profile.frontdoor.max_active_generations)
@@ -72,7 +72,7 @@ class SoakJob(RecordedJob):
             "restarts": served.restarts,
         }
         limit_s = int(plan.duration_s + plan.request_timeout_s + _MARGIN_S)
-        return Asked(profile, given, limit_s, _PROPERTIES, served.user)
+        return WorkOrder(profile, given, limit_s, _PROPERTIES, served.user)
 
     def nothing_seen(self) -> dict[str, Any]:
         return nothing_seen()
@@ -80,7 +80,7 @@ class SoakJob(RecordedJob):
     def line(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> str:
         return f"{given['profile']} since {given['began_at']}: {judging.summary(SoakPlan(**given['plan']), seen)}"
 
-    def finding(self, fx: Effects, layout: Layout, given: Mapping[str, Any], seen: Mapping[str, Any]) -> Finding:
+    def finding(self, fx: Effects, layout: Layout, given: Mapping[str, Any], seen: Mapping[str, Any]) -> WorkOutcome:
         plan = SoakPlan(**given["plan"])
         verdict, reasons = judging.judge(plan, seen)
         data = {
@@ -92,15 +92,15 @@ class SoakJob(RecordedJob):
             "ended": {key: seen["ended"][key] for key in ("how", "why")},
         }
         canary = {"before": seen["first"], "after": seen["last"]}
-        return Finding(verdict, reasons, given["engine"], data, canary)
+        return WorkOutcome(verdict, reasons, given["engine"], data, canary)
 
-    def shown(self, found: Found) -> dict[str, Any]:
+    def shown(self, found: WorkState) -> dict[str, Any]:
         seen = found.seen or nothing_seen()
         return {"counts": judging.counts(seen["anomalies"]), "cycles": len(seen["cycles"])}
 
 
-class SlotHost:
-    """A soak's effects on this host; see cycles.Host."""
+class SoakHost:
+    """A soak's effects on this host; see cycles.SoakEffects."""
 
     def __init__(self, told: Commission, watched: watching.Served, plan: SoakPlan) -> None:
         self._fx, self._layout, self._work = told.fx, told.layout, told.work
@@ -122,12 +122,12 @@ class SlotHost:
             return None  # systemd gave no answer; the next look will tell
         return None if found is None else (found.how, found.why)
 
-    def ask(self, only: Collection[str] = (), repeats: int | None = None) -> Sequence[Answer]:
+    def ask(self, only: Collection[str] = (), repeats: int | None = None) -> Sequence[CaseAnswer]:
         only = () if ENGINE in only else only
         results, problem = watching.ask(self._fx, self._layout, self._watched, only=only, repeats=repeats)
-        answers = [Answer(row.name, row.passed, row.expected, row.got, row.sha256, row.problem) for row in results]
+        answers = [CaseAnswer(row.name, row.passed, row.expected, row.got, row.sha256, row.problem) for row in results]
         if problem and all(answer.right for answer in answers):
-            answers.append(Answer(ENGINE, right=False, problem=problem))
+            answers.append(CaseAnswer(ENGINE, right=False, problem=problem))
         return answers
 
     def load(self, number: int) -> Mapping[str, Any] | None:
@@ -143,7 +143,7 @@ def main(folder: str) -> None:
     given, plan = told.given, SoakPlan(**told.given["plan"])
     profile = load_standing(told.fx, told.layout, given["profile"])
     watched = watching.Served(profile, given["invocation_id"], given["restarts"], "")
-    soak = Soak(SlotHost(told, watched, plan), plan)
+    soak = Soak(SoakHost(told, watched, plan), plan)
     try:
         soak.run()
     except ToldToEndFault as fault:

@@ -13,7 +13,7 @@ from .._slot.ask.canary import CanaryResult
 from .._slot.decide import machine
 from .._slot.decide.machine import RunKind
 from .._slot.do import asking, phases
-from .._slot.do.progress import Progress
+from .._slot.do.progress import ProgressFile
 from .._slot.do.run import Run
 from .._slot.look.frontdoor import FrontdoorLink, read_state
 from .._slot.look.observe import load_profile, observe, slot_units
@@ -91,7 +91,7 @@ def ask(
     :param only: names of the cases to ask; all of them if it is empty.
     """
     request = Request(layout.slot, watched.profile.name, recheck=True, canary_repeats=repeats)
-    run = Run(fx, layout, request, FrontdoorLink(fx, layout), Progress(fx, layout, "", os.getpid()))
+    run = Run(fx, layout, request, FrontdoorLink(fx, layout), ProgressFile(fx, layout, "", os.getpid()))
     try:
         run.know(seen=observe(fx, layout, request))
         run.know(plan=machine.plan(request, run.seen))

@@ -23,11 +23,11 @@ from .manifest import (
     MANIFEST,
     MISSING,
     NO_TIME,
-    Entry,
-    Judgement,
     Manifest,
+    ManifestEntry,
     SourceFile,
     Stat,
+    WeightsComparison,
     WeightsError,
     as_recorded,
     at_revision,
@@ -51,7 +51,7 @@ _RESERVE = 64 * 1024 * 1024
 
 
 @dataclass
-class Finding:
+class WeightsState:
     """The findings about a directory.
 
     ``state``: complete, missing (no directory), incomplete (files are missing or cut off), differs (from its source or
@@ -187,7 +187,7 @@ def write_manifest(
     """Write the manifest for files that were verified, in one step."""
     present = scan(directory)
     manifest = {
-        name: Entry(present[name].size, digests[name], present[name].mtime_ns, want.mtime_ns)
+        name: ManifestEntry(present[name].size, digests[name], present[name].mtime_ns, want.mtime_ns)
         for name, want in wanted.items()
     }
     path = os.path.join(directory, MANIFEST)
@@ -201,48 +201,48 @@ def write_manifest(
 
 def inspect(
     directory: str, wanted: Mapping[str, SourceFile] | None, source: Mapping[str, Any], full: bool, write: bool
-) -> Finding:
+) -> WeightsState:
     """Judge ``directory`` by its source (``wanted``) or, without one, by its own manifest.
 
     ``full`` reads every file. With ``write`` the manifest of a right directory is brought up to date. A directory
     with neither is judged by what its files say of themselves.
     """
     if not os.path.isdir(directory):
-        return Finding("missing", f"{directory} does not exist")
+        return WeightsState("missing", f"{directory} does not exist")
     present = scan(directory)
     size = sum(stat.size for stat in present.values())
     manifest = read_manifest(directory)
     include = source.get("include") or ()
     missing = lacking(directory, present, include) if wanted is None else []
     if missing:
-        return Finding("incomplete", f"{directory} lacks: {', '.join(missing)}", len(present), size)
+        return WeightsState("incomplete", f"{directory} lacks: {', '.join(missing)}", len(present), size)
     if wanted is None and manifest is None:
         problems = faults(directory, present, include)
         if problems:
-            return Finding("incomplete", f"{directory}: {in_words(problems)}", len(present), size)
-        return Finding("complete", "no digests are known for it", len(present), size)
+            return WeightsState("incomplete", f"{directory}: {in_words(problems)}", len(present), size)
+        return WeightsState("complete", "no digests are known for it", len(present), size)
     target = as_recorded(manifest or {}) if wanted is None else wanted
     judgement = _compare(directory, target, present, manifest, full)
     if judgement.problems:
-        return Finding("differs", f"{directory}: {in_words(judgement.problems)}", len(present), size)
+        return WeightsState("differs", f"{directory}: {in_words(judgement.problems)}", len(present), size)
     if judgement.unknown:
-        return Finding("unknown", "", len(present), size, unknown=judgement.unknown)
+        return WeightsState("unknown", "", len(present), size, unknown=judgement.unknown)
     if write:
         if judgement.stale:
             write_manifest(directory, target, judgement.digests, source)
         for kind in ("incoming", "old"):
             shutil.rmtree(beside(directory, kind), ignore_errors=True)  # left by a run that was cut off
     adopted = manifest is None
-    return Finding("complete", "not recorded yet" if adopted else "", len(present), size, adopted)
+    return WeightsState("complete", "not recorded yet" if adopted else "", len(present), size, adopted)
 
 
-def inspect_fetched(directory: str, source: Mapping[str, Any], strict: bool, full: bool, write: bool) -> Finding:
+def inspect_fetched(directory: str, source: Mapping[str, Any], strict: bool, full: bool, write: bool) -> WeightsState:
     """Judge a directory that the host fetches by itself: its own record tells whether it is what was asked for.
 
     Nobody outside is asked. Without ``strict``, files of unknown origin that look whole are left as they are.
     """
     if not os.path.isdir(directory):
-        return Finding("missing", f"{directory} does not exist")
+        return WeightsState("missing", f"{directory} does not exist")
     origin = read_origin(directory)
     found = _inspect_recorded(directory, origin, source, strict, full, write)
     if origin and origin.get("kind") == "hub" and origin.get("repository") == source.get("repository"):
@@ -252,7 +252,7 @@ def inspect_fetched(directory: str, source: Mapping[str, Any], strict: bool, ful
 
 def _inspect_recorded(
     directory: str, origin: dict[str, Any] | None, source: Mapping[str, Any], strict: bool, full: bool, write: bool
-) -> Finding:
+) -> WeightsState:
     if same(origin, source):
         return inspect(directory, None, origin or {}, full, write)
     if not strict and (origin is None or origin.get("kind") != source["kind"]):
@@ -263,7 +263,7 @@ def _inspect_recorded(
     recorded = source_in_words(origin) if origin else "nowhere"
     reason = f"{directory} is recorded as coming from {recorded}, not from {source_in_words(source)}"
     present = scan(directory)
-    return Finding("differs", reason, len(present), sum(stat.size for stat in present.values()))
+    return WeightsState("differs", reason, len(present), sum(stat.size for stat in present.values()))
 
 
 def prepare(
@@ -381,7 +381,7 @@ def beside(directory: str, kind: str) -> str:
 
 def _compare(
     directory: str, wanted: Mapping[str, SourceFile], present: Mapping[str, Stat], manifest: Manifest | None, full: bool
-) -> Judgement:
+) -> WeightsComparison:
     return compare(wanted, present, manifest, lambda name: sha256(os.path.join(directory, name)), full)
 
 

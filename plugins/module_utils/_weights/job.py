@@ -22,7 +22,7 @@ from typing import Any
 
 from .. import _files, _proxy
 from .._transient import Task
-from .._work.folder import Folder, own_archive
+from .._work.folder import WorkFolder, own_archive
 from .._work.protocol import Beginning, Job
 from . import host
 from .fetching.program import part_name
@@ -30,8 +30,8 @@ from .fetching.transports import ARIA2, arrived
 from .manifest import (
     MANIFEST,
     NO_TIME,
-    Entry,
     Manifest,
+    ManifestEntry,
     SourceFile,
     WeightsError,
     base_of,
@@ -52,7 +52,7 @@ class Later(WeightsError):
 
 
 @dataclass(frozen=True)
-class Request:
+class FetchRequest:
     """A model to fetch.
 
     ``spec`` is the program's task, ``identity`` is recorded, ``used`` names what uses the directory now.
@@ -78,18 +78,18 @@ class Download(Job):
     noun = "download"
     passing = True
     directory: str
-    request: Request | None = None
+    request: FetchRequest | None = None
 
     @property
     def unit(self) -> str:
         return unit_of(self.directory)
 
     @property
-    def folder(self) -> Folder:
-        return Folder(Path(host.beside(self.directory, "fetch")), _LOCKS)
+    def folder(self) -> WorkFolder:
+        return WorkFolder(Path(host.beside(self.directory, "fetch")), _LOCKS)
 
     @property
-    def _asked(self) -> Request:
+    def _asked(self) -> FetchRequest:
         if self.request is None:
             raise TypeError(f"the download to {self.directory} is looked at without a request")
         return self.request
@@ -152,7 +152,7 @@ class Download(Job):
             _files.replace(folder.out / "result.json", json.dumps({"digests": {}}).encode(), 0o644)
         return Beginning(given, self.unit_for(request, user.pw_name) if left else None)
 
-    def unit_for(self, request: Request, user: str) -> Task:
+    def unit_for(self, request: FetchRequest, user: str) -> Task:
         """Return the unit of a download: it has no rights but its user's."""
         folder = self.folder
         properties = {
@@ -228,7 +228,7 @@ def _begun(folder: str, files: Mapping[str, list[Any]], kind: str) -> int:
     return total
 
 
-def _python(request: Request) -> str:
+def _python(request: FetchRequest) -> str:
     if request.spec["kind"] != "hub":
         return sys.executable
     python = str(request.options["hub_python"])
@@ -237,14 +237,14 @@ def _python(request: Request) -> str:
     return python
 
 
-def _program(request: Request, folder: Folder, *words: str) -> tuple[str, ...]:
+def _program(request: FetchRequest, folder: WorkFolder, *words: str) -> tuple[str, ...]:
     """Return the command that runs the program of the archive."""
     module = f"{__package__}.fetching.program"
     code = f"import sys; sys.path.insert(0, sys.argv[1]); from {module} import main; sys.exit(main(sys.argv[2:]))"
     return (_python(request), "-c", code, str(folder.program), *words)
 
 
-def _environment(request: Request, folder: Folder) -> dict[str, str]:
+def _environment(request: FetchRequest, folder: WorkFolder) -> dict[str, str]:
     out = str(folder.out)
     return {
         "HOME": out,
@@ -264,7 +264,7 @@ def _environment(request: Request, folder: Folder) -> dict[str, str]:
     }
 
 
-def listed(request: Request, folder: Folder, user: pwd.struct_passwd) -> dict[str, Any]:
+def listed(request: FetchRequest, folder: WorkFolder, user: pwd.struct_passwd) -> dict[str, Any]:
     """Return what the source has: ``{"files": {name: [size, sha256, git sha1]}, "revision"}``; raise WeightsError."""
     if request.spec["kind"] == "host_path":
         files = host.read_source(request.spec["path"])
@@ -306,7 +306,7 @@ def listed(request: Request, folder: Folder, user: pwd.struct_passwd) -> dict[st
     return found
 
 
-def _judge(request: Request, files: Mapping[str, list[Any]]) -> None:
+def _judge(request: FetchRequest, files: Mapping[str, list[Any]]) -> None:
     """Raise WeightsError for files that are no model, or not the one that the profile describes."""
     for name in files:
         check_relative(name)
@@ -324,17 +324,17 @@ def _judge(request: Request, files: Mapping[str, list[Any]]) -> None:
             )
 
 
-def resolve(request: Request, archive: Path | None = None) -> str:
+def resolve(request: FetchRequest, archive: Path | None = None) -> str:
     """Return the commit of the source, or the one with which a download began; empty if the source names none."""
     parent, name = os.path.split(request.directory)
     for path in sorted(Path(parent).glob(f".{base_of(name)}@*.fetch")):
-        begun = (Folder(path).given() or {}).get("identity", {})
+        begun = (WorkFolder(path).given() or {}).get("identity", {})
         if begun.get("repository") == request.identity["repository"] and begun.get("revision"):
             return str(begun["revision"])
     user = _user(request.options["user"])
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o755)
-        folder = Folder(Path(place, "asked"))
+        folder = WorkFolder(Path(place, "asked"))
         folder.prepare(archive or own_archive())
         os.chown(folder.out, user.pw_uid, user.pw_gid)
         return str(listed(request, folder, user)["revision"] or "")
@@ -352,7 +352,7 @@ def _finish(directory: str, given: Mapping[str, Any], digests: Mapping[str, Any]
                 os.unlink(os.path.join(given["folder"], name))
             raise WeightsError(f"{name} came with sha256 {has}, and the profile wants {digest}: it is not used")
     verified: Manifest = {
-        name: Entry(wanted[name].size, sha256, mtime_ns, wanted[name].mtime_ns)
+        name: ManifestEntry(wanted[name].size, sha256, mtime_ns, wanted[name].mtime_ns)
         for name, (sha256, mtime_ns) in digests.items()
     }
     host.commit(directory, wanted, given["identity"], verified)

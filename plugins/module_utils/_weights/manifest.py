@@ -67,7 +67,7 @@ class SourceFile:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ManifestEntry:
     """A file as the manifest recorded it."""
 
     size: int
@@ -76,11 +76,11 @@ class Entry:
     source_mtime_ns: int
 
 
-Manifest = dict[str, Entry]
+Manifest = dict[str, ManifestEntry]
 
 
 @dataclass
-class Judgement:
+class WeightsComparison:
     """The comparison of a directory with its source and its manifest.
 
     ``problems``: file -> what is wrong with it. ``unknown``: files whose source has to be read before anything can be
@@ -190,7 +190,7 @@ def parse_manifest(text: str) -> Manifest | None:
             numbers = (entry["size"], entry["mtime_ns"], entry["source_mtime_ns"])
             if not (all(isinstance(number, int) for number in numbers) and isinstance(entry["sha256"], str)):
                 return None
-            manifest[str(name)] = Entry(numbers[0], entry["sha256"], numbers[1], numbers[2])
+            manifest[str(name)] = ManifestEntry(numbers[0], entry["sha256"], numbers[1], numbers[2])
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     return manifest
@@ -204,7 +204,7 @@ def parse_origin(text: str) -> dict[str, Any] | None:
     return dict(origin) if isinstance(origin, dict) else None
 
 
-def render_manifest(manifest: Mapping[str, Entry], source: Mapping[str, Any]) -> str:
+def render_manifest(manifest: Mapping[str, ManifestEntry], source: Mapping[str, Any]) -> str:
     """Return the manifest's text for files that came from ``source`` (for example ``{"kind": "path"}``)."""
     files = {
         name: {
@@ -224,13 +224,13 @@ def compare(
     manifest: Manifest | None,
     digest: Callable[[str], str],
     full: bool,
-) -> Judgement:
+) -> WeightsComparison:
     """Compare a directory with its source.
 
     ``digest`` reads one file of the directory and returns its SHA-256; it is called for small files, for those the
     manifest does not describe as they are now, and for all with ``full``.
     """
-    judgement = Judgement(stale=manifest is None)
+    judgement = WeightsComparison(stale=manifest is None)
     known = manifest or {}
     for name, want in sorted(wanted.items()):
         have, entry = present.get(name), known.get(name)
@@ -251,7 +251,7 @@ def compare(
             judgement.problems[name] = f"has sha256 {actual[:12]}... instead of {expected[:12]}..."
             continue
         judgement.digests[name] = actual
-        if entry != Entry(have.size, actual, have.mtime_ns, want.mtime_ns):
+        if entry != ManifestEntry(have.size, actual, have.mtime_ns, want.mtime_ns):
             judgement.stale = True
     for name in sorted(set(present) - set(wanted)):
         judgement.problems[name] = "is not part of the model"
@@ -265,7 +265,7 @@ def as_recorded(manifest: Manifest) -> dict[str, SourceFile]:
     return {name: SourceFile(entry.size, entry.source_mtime_ns, entry.sha256) for name, entry in manifest.items()}
 
 
-def _actual(name: str, have: Stat, entry: Entry | None, digest: Callable[[str], str], full: bool) -> str:
+def _actual(name: str, have: Stat, entry: ManifestEntry | None, digest: Callable[[str], str], full: bool) -> str:
     """Return the digest of a file: the recorded one where that may be believed."""
     if not full and entry is not None and have.size >= ALWAYS_HASH_BELOW and have == Stat(entry.size, entry.mtime_ns):
         return entry.sha256

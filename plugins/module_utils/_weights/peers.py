@@ -27,7 +27,7 @@ from .manifest import WeightsError, check_name
 NGINX = "/usr/sbin/nginx"
 UNIT = "b70-weights-serve.service"
 FOLDER = "/run/b70-weights-serve"
-_SYSTEMD = _transient.Systemd(WeightsError, "serving models")
+_SYSTEMD = _transient.TransientUnits(WeightsError, "serving models")
 _START_LIMIT_S = 20.0
 # Answered by this server alone: another process may have the port.
 _HERE = "/b70-weights-serve"

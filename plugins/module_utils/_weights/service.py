@@ -120,7 +120,7 @@ def answer(directory: str, request: Mapping[str, Any] | None, write: bool, token
         return job.Download(play, path).answer(request["step"])
     if request["step"] in ("start", "resolve"):
         used = slots.used(directory).get(request["name"], "")
-        asked = job.Request(path, request["spec"], request["source"], request["options"], token, used)
+        asked = job.FetchRequest(path, request["spec"], request["source"], request["options"], token, used)
         try:
             if request["step"] == "start":
                 return job.Download(play, path, asked).answer("start")
@@ -130,7 +130,7 @@ def answer(directory: str, request: Mapping[str, Any] | None, write: bool, token
     raise WeightsError(f"the step {request['step']!r} is not known: the collection's files are not of one version")
 
 
-def _inspect(path: str, model: Mapping[str, Any], full: bool, write: bool) -> host.Finding:
+def _inspect(path: str, model: Mapping[str, Any], full: bool, write: bool) -> host.WeightsState:
     source = model["source"]
     if "strict" not in model:
         wanted = None if model["wanted"] is None else unpack(model["wanted"])

@@ -14,7 +14,7 @@ _ENDS = {"timeout": "it took longer than its limit", "oom-kill": "the kernel end
 
 
 @dataclass(frozen=True)
-class Found:
+class WorkState:
     """The findings of one look. state: none, running or ended.
 
     :param given: what the work was asked, with the `token` of the play that began it.
@@ -40,7 +40,7 @@ class Found:
         return bool(token) and self.given.get("token") == token
 
 
-def on_begin(found: Found, token: str, *, other: bool) -> str:
+def on_begin(found: WorkState, token: str, *, other: bool) -> str:
     """Return what the play with this token gets. other: whether what was found is not what the play wants."""
     if found.state == "running":
         return REFUSE if other and not found.begun_by(token) else JOIN

@@ -36,7 +36,7 @@ class WorkError(Exception):
 
 
 @dataclass(frozen=True)
-class Folder:
+class WorkFolder:
     """The files of one piece of work. locks: where its lock is, if not beside it."""
 
     path: Path

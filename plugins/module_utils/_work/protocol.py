@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 from .._slot.host.clock import SystemClock
 from .._slot.model.state_file import stamp
 from .._slot.words.types import ToldToEndFault
-from .._transient import Systemd, Task
-from .decide import BEGIN, REFUSE, Found, death, on_begin
-from .folder import Folder, WorkError, last_line, own_archive
+from .._transient import Task, TransientUnits
+from .decide import BEGIN, REFUSE, WorkState, death, on_begin
+from .folder import WorkError, WorkFolder, last_line, own_archive
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Job(ABC):
     params: Mapping[str, Any]
     noun: ClassVar[str]
     passing: ClassVar[bool] = False  # whether the folder goes when a play has the result
-    systemd: ClassVar[Systemd] = Systemd(WorkError, "work of a host")
+    systemd: ClassVar[TransientUnits] = TransientUnits(WorkError, "work of a host")
 
     @property
     @abstractmethod
@@ -53,7 +53,7 @@ class Job(ABC):
 
     @property
     @abstractmethod
-    def folder(self) -> Folder:
+    def folder(self) -> WorkFolder:
         """Return the folder, which no other work has."""
 
     @abstractmethod
@@ -90,7 +90,7 @@ class Job(ABC):
         }
         return Task(**{**own, **more})
 
-    def start(self, archive: Path | None = None) -> Found:
+    def start(self, archive: Path | None = None) -> WorkState:
         """Begin the work, join what is under way, or return a result that no play has been told yet."""
         token = self.params["token"]
         with self.folder.alone():
@@ -107,7 +107,7 @@ class Job(ABC):
             self._begin(archive or own_archive())
         return self.look()
 
-    def look(self, *, write: bool = True) -> Found:
+    def look(self, *, write: bool = True) -> WorkState:
         """Look at the work. write: collect what became of work that has ended, if nobody did yet."""
         found = self._look()
         if write and found.state == "ended" and not found.result:
@@ -115,13 +115,13 @@ class Job(ABC):
                 return self._collect()
         return found
 
-    def stop(self) -> Found:
+    def stop(self) -> WorkState:
         """End the work that is under way."""
         if self.systemd.state(self.unit).running:
             self.systemd.stop(self.unit)
         return self.look()
 
-    def acknowledge(self) -> Found:
+    def acknowledge(self) -> WorkState:
         """Note that the play has the result and can print it, so that the next play begins anew."""
         with self.folder.alone():
             found = self._collect()
@@ -148,7 +148,7 @@ class Job(ABC):
                 folder.remove()
                 raise
 
-    def _collect(self) -> Found:
+    def _collect(self) -> WorkState:
         """Look, and find out what became of work that has ended. The caller holds the folder."""
         found = self._look()
         if found.state == "ended" and not found.result:
@@ -160,17 +160,17 @@ class Job(ABC):
             self.folder.save_result(found.result)
         return found
 
-    def _look(self) -> Found:
+    def _look(self) -> WorkState:
         given = self.folder.given()
         if given is None:
-            return Found("none")
+            return WorkState("none")
         result = self.folder.result() or {}
         # The unit before what it saw: if it ends between the two looks, it has left that.
         running = not result and self.systemd.state(self.unit).running
-        return Found("running" if running else "ended", given, self.folder.seen() or self.nothing_seen(), result)
+        return WorkState("running" if running else "ended", given, self.folder.seen() or self.nothing_seen(), result)
 
 
-def conclude(folder: Folder, noun: str, work: Callable[[], dict[str, Any]]) -> None:
+def conclude(folder: WorkFolder, noun: str, work: Callable[[], dict[str, Any]]) -> None:
     """Do the work of a unit and save what it found; a fault of the program is a finding too."""
     try:
         found = work()

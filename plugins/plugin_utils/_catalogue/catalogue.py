@@ -16,8 +16,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.card_memory
 from .checking import PATCHED_QUANTIZATIONS, combination_faults, is_asked
 from .engines import setting_faults, variable_faults
 from .images import runtime_of
-from .merging import Library, Source, merge_chain, origin_files
-from .places import COMPANIONS, Site, directory_of, models_of, unseen_paths
+from .merging import Library, ProfileSource, merge_chain, origin_files
+from .places import COMPANIONS, WeightsSettings, directory_of, models_of, unseen_paths
 from .problems import CatalogueError, Problem, did_you_mean
 from .reading import SHIPPED, plain, read_folder, schema
 from .rules import accepted, broken, rule_faults
@@ -26,15 +26,15 @@ from .stacks import is_relay
 from .typed import derived_settings
 
 INLINE = "b70_profiles"
-DEFAULTS = Site()
+DEFAULTS = WeightsSettings()
 
 
-def _sources(folders: Sequence[str | Path], inline: Mapping[str, Any], problems: list[Problem]) -> list[Source]:
-    sources: list[Source] = []
+def _sources(folders: Sequence[str | Path], inline: Mapping[str, Any], problems: list[Problem]) -> list[ProfileSource]:
+    sources: list[ProfileSource] = []
     layers = [SHIPPED / "catalogue", *map(Path, folders)]
     for layer, folder in enumerate(layers):
         for name, (file, data) in read_folder(folder, problems).items():
-            sources.append(Source(name, file, layer, data))
+            sources.append(ProfileSource(name, file, layer, data))
     for name, data in plain(inline).items():
         label = f"{INLINE}[{name}]"
         if not isinstance(data, dict):
@@ -42,7 +42,7 @@ def _sources(folders: Sequence[str | Path], inline: Mapping[str, Any], problems:
         elif data.setdefault("name", name) != name:
             problems.append(Problem(label, "name", f'must be "{name}", like its key, not {data["name"]!r}'))
         else:
-            sources.append(Source(name, label, len(layers), data))
+            sources.append(ProfileSource(name, label, len(layers), data))
     return sources
 
 
@@ -112,7 +112,7 @@ def load_catalogue(
     folders: Sequence[str | Path] = (),
     inline: Mapping[str, Any] | None = None,
     stacks: Mapping[str, Mapping[str, Any]] | None = None,
-    site: Site = DEFAULTS,
+    site: WeightsSettings = DEFAULTS,
 ) -> dict[str, dict[str, Any]]:
     """Return ``{name: profile}`` of every concrete profile, merged, checked and complete (see :func:`complete`).
 
@@ -164,7 +164,7 @@ def load_catalogue(
     return profiles
 
 
-def settled(profile: Mapping[str, Any], site: Site) -> dict[str, Any]:
+def settled(profile: Mapping[str, Any], site: WeightsSettings) -> dict[str, Any]:
     """Return a complete profile whose models have the commits that the site takes of their repositories.
 
     ``weights`` lists their directories: each with its ``base`` (without the commit) and its ``repository``.
@@ -180,7 +180,7 @@ def settled(profile: Mapping[str, Any], site: Site) -> dict[str, Any]:
     return {**done, "weights": weights}
 
 
-def _shared_directories(profiles: Mapping[str, Mapping[str, Any]], site: Site) -> Iterator[Problem]:
+def _shared_directories(profiles: Mapping[str, Mapping[str, Any]], site: WeightsSettings) -> Iterator[Problem]:
     """Yield a problem for each profile whose directory holds another repository, revision or file for another one.
 
     Two commits of a repository are two directories. What the site itself fills, and a directory of its own (absolute),

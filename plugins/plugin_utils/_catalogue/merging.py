@@ -31,7 +31,7 @@ NOT_INHERITED = (
 
 
 @dataclass(frozen=True)
-class Source:
+class ProfileSource:
     """One profile as written: its name, the file (or "b70_profiles") and the layer. Later layers override earlier."""
 
     name: str
@@ -47,19 +47,19 @@ class Source:
 class Library:
     """All sources by name and layer; finds parents and walks chains."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
-        self._by_name: dict[str, list[Source]] = {}
+    def __init__(self, sources: Sequence[ProfileSource]) -> None:
+        self._by_name: dict[str, list[ProfileSource]] = {}
         for source in sorted(sources, key=lambda item: item.layer):
             self._by_name.setdefault(source.name, []).append(source)
 
     def names(self) -> list[str]:
         return sorted(self._by_name)
 
-    def top(self) -> list[Source]:
+    def top(self) -> list[ProfileSource]:
         """Return the winning source of every name, in name order."""
         return [self._by_name[name][-1] for name in self.names()]
 
-    def _parent(self, source: Source) -> Source | None:
+    def _parent(self, source: ProfileSource) -> ProfileSource | None:
         name = source.data.get("extends")
         if name is None:
             roots = self._by_name.get(ROOT, [])
@@ -71,7 +71,7 @@ class Library:
             raise LookupError(f'there is no profile "{name}" to extend{hint}')
         return below[-1]
 
-    def chain(self, source: Source, problems: list[Problem]) -> list[Source] | None:
+    def chain(self, source: ProfileSource, problems: list[Problem]) -> list[ProfileSource] | None:
         """Return the sources from the root down to ``source``, or None after adding a problem (missing, cycle)."""
         chain = [source]
         while True:
@@ -125,7 +125,7 @@ def _copy(value: Any) -> Any:
     return [_copy(item) for item in value] if isinstance(value, list) else value
 
 
-def merge_chain(chain: Sequence[Source]) -> tuple[dict[str, Any], dict[str, str]]:
+def merge_chain(chain: Sequence[ProfileSource]) -> tuple[dict[str, Any], dict[str, str]]:
     """Merge a chain (root first): the child wins, null deletes, lists replace, NOT_INHERITED comes from the last only.
 
     Return the merged mapping and ``{dotted path: name of the profile that wrote the value}``.
@@ -133,7 +133,7 @@ def merge_chain(chain: Sequence[Source]) -> tuple[dict[str, Any], dict[str, str]
     return _merged(chain, [source.name for source in chain])
 
 
-def origin_files(chain: Sequence[Source]) -> dict[str, str]:
+def origin_files(chain: Sequence[ProfileSource]) -> dict[str, str]:
     """Return ``{dotted path: the file that the value of the merged chain is written in}``.
 
     A name is not enough to find it: a profile that extends its own name is in two files.
@@ -141,7 +141,7 @@ def origin_files(chain: Sequence[Source]) -> dict[str, str]:
     return _merged(chain, [source.file for source in chain])[1]
 
 
-def _merged(chain: Sequence[Source], labels: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+def _merged(chain: Sequence[ProfileSource], labels: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
     merged: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for source, label in zip(chain, labels, strict=True):

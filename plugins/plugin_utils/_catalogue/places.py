@@ -44,7 +44,7 @@ def unmade_paths(value: str, python: Mapping[str, Any] | None = None) -> Iterato
 
 
 @dataclass(frozen=True)
-class Site:
+class WeightsSettings:
     """The settings of a site about the weights that its profiles name.
 
     :param sources: model_weights_models.

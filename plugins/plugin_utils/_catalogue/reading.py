@@ -29,7 +29,7 @@ def _loader() -> Any:
 
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-    class Loader(base):
+    class UniqueKeyLoader(base):
         """A safe loader that refuses a key given twice instead of keeping the last one."""
 
     def mapping(loader: Any, node: Any, deep: bool = True) -> dict[Hashable, Any]:
@@ -44,8 +44,8 @@ def _loader() -> Any:
         result: dict[Hashable, Any] = base.construct_mapping(loader, node, deep=deep)
         return result
 
-    Loader.add_constructor("tag:yaml.org,2002:map", mapping)
-    return Loader
+    UniqueKeyLoader.add_constructor("tag:yaml.org,2002:map", mapping)
+    return UniqueKeyLoader
 
 
 @functools.lru_cache(maxsize=1024)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .catalogue import load_catalogue
-from .places import Site
+from .places import WeightsSettings
 from .reading import SHIPPED
 from .stacks import load_stacks
 
@@ -27,7 +27,7 @@ class Reading:
     folders: tuple[Path, ...]
     stack_folders: tuple[Path, ...]
     inline: Mapping[str, Any]
-    site: Site
+    site: WeightsSettings
 
     def profiles(self) -> dict[str, dict[str, Any]]:
         """Return the complete profiles by name, as :func:`load_catalogue` does."""

@@ -18,7 +18,7 @@ COLD = "cold"
 
 
 @dataclass(frozen=True)
-class Level:
+class StreamFigures:
     """The figures of one shape at one number of streams, cold unless `shape` says otherwise.
 
     ttft_s: p50, p95. None: not measured.
@@ -67,7 +67,7 @@ def places(hosts: Mapping[str, Iterable[Record]]) -> list[ProfileRecords]:
     return [ProfileRecords(*key, sorted(found[key], key=number, reverse=True)) for key in sorted(found)]
 
 
-def levels(record: Record) -> list[Level]:
+def levels(record: Record) -> list[StreamFigures]:
     """Return the figures of a benchmark as clients get them: through the frontdoor, if that was measured."""
     found = []
     for shape, entry in (record["data"].get("shapes") or {}).items():
@@ -76,16 +76,16 @@ def levels(record: Record) -> list[Level]:
                 ttft = one["ttft_s"] or {}
                 name = shape if prefix == COLD else f"{shape}, {prefix}"
                 figures = (one["wall_tok_s"], (ttft.get("p50"), ttft.get("p95")), one["failed"])
-                found.append(Level(name, row["streams"], *figures))
+                found.append(StreamFigures(name, row["streams"], *figures))
     return found
 
 
-def best(record: Record) -> Level | None:
+def best(record: Record) -> StreamFigures | None:
     """Return the level with the highest rate."""
     return max((level for level in levels(record) if level.tok_s), key=lambda level: level.tok_s or 0, default=None)
 
 
-def same(record: Record | None, level: Level) -> Level | None:
+def same(record: Record | None, level: StreamFigures) -> StreamFigures | None:
     """Return the level of this shape and number of streams in another record."""
     there = levels(record) if record else []
     return next((one for one in there if (one.shape, one.streams) == (level.shape, level.streams)), None)

@@ -11,8 +11,8 @@ from itertools import groupby
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._page import document
 
-from .figures import Level, ProfileRecords, Record, best, change, changed, comparable, levels, places, same
-from .plot import COLOURS, STYLE, Series, chart
+from .figures import ProfileRecords, Record, StreamFigures, best, change, changed, comparable, levels, places, same
+from .plot import COLOURS, STYLE, PlotSeries, chart
 
 _LEVEL = {"passed": "PASS", "failed": "FAIL", "unfinished": "WARN"}
 _STYLE = """
@@ -80,7 +80,7 @@ def _row(place: ProfileRecords) -> str:
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def _before(measured: Sequence[Record], level: Level, ttft: bool = False) -> float | None:
+def _before(measured: Sequence[Record], level: StreamFigures, ttft: bool = False) -> float | None:
     """Return the figure of the record before, or None if the two can't be compared."""
     if len(measured) < 2 or not comparable(*measured[:2]):
         return None
@@ -162,8 +162,8 @@ def _plots(measured: Sequence[Record]) -> str:
             there = sorted((level for level in levels(record) if level.shape == shape), key=lambda level: level.streams)
             rate = [(level.streams, level.tok_s) for level in there if level.tok_s is not None]
             wait = [(level.streams, level.ttft_s[0]) for level in there if level.ttft_s[0] is not None]
-            rates.append(Series(shape + when, rate, number, old))
-            waits.append(Series(shape + when, wait, number, old))
+            rates.append(PlotSeries(shape + when, rate, number, old))
+            waits.append(PlotSeries(shape + when, wait, number, old))
     both = chart("Output rate", "streams", "tok/s", rates) + chart("First token, median", "streams", "s", waits)
     return f'<div class="plots">{both}</div>'
 
@@ -202,7 +202,7 @@ def _soak(place: ProfileRecords) -> str:
         return ""
     data = found[0]["data"]
     cycles = [cycle for cycle in data.get("cycles") or [] if (cycle["load"] or {}).get("tok_s")]
-    loads = Series("load", [(cycle["number"], cycle["load"]["tok_s"]) for cycle in cycles], 0)
+    loads = PlotSeries("load", [(cycle["number"], cycle["load"]["tok_s"]) for cycle in cycles], 0)
     drawn = chart(f"Soak of {found[0]['began_at'][:10]}", "cycle", "tok/s", [loads])
     told = [
         f"cycle {row['cycle']}: {row['case']} was answered {row['got']!r} for {row['expected']!r}: {row['class']}"

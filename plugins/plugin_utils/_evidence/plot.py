@@ -33,7 +33,7 @@ _LABEL = 26  # the least room between two labels of the x axis
 
 
 @dataclass(frozen=True)
-class Series:
+class PlotSeries:
     """One line. colour: a number, the same for lines that belong together. old: drawn dashed and paler."""
 
     name: str
@@ -69,7 +69,7 @@ def _share(value: float, low: float, high: float, power: bool) -> float:
     return (value - low) / (high - low)
 
 
-def chart(title: str, x_name: str, y_name: str, series: Sequence[Series]) -> str:
+def chart(title: str, x_name: str, y_name: str, series: Sequence[PlotSeries]) -> str:
     """Return a figure, or nothing if there is no point. An axis whose values differ by large factors is logarithmic."""
     drawn = [one for one in series if one.points]
     if not drawn:
@@ -109,7 +109,7 @@ def chart(title: str, x_name: str, y_name: str, series: Sequence[Series]) -> str
     )
 
 
-def _line(one: Series, places: Sequence[tuple[float, float]], x_name: str, y_name: str) -> str:
+def _line(one: PlotSeries, places: Sequence[tuple[float, float]], x_name: str, y_name: str) -> str:
     colour, kind = f"var(--s{one.colour % COLOURS})", ' class="old"' if one.old else ""
     line = f'<polyline points="{" ".join(f"{x},{y}" for x, y in places)}" stroke="{colour}"/>'
     size = 3 if one.old or len(places) > 30 else 4
@@ -121,7 +121,7 @@ def _line(one: Series, places: Sequence[tuple[float, float]], x_name: str, y_nam
     return f"<g{kind}>{line}{dots}</g>"
 
 
-def _key(one: Series) -> str:
+def _key(one: PlotSeries) -> str:
     kind = ' class="old"' if one.old else ""
     colour = f"var(--s{one.colour % COLOURS})"
     return (

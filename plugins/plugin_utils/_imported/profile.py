@@ -18,7 +18,7 @@ from .._catalogue import engines, rules, secrets
 from .._catalogue.catalogue import faults_of
 from .._catalogue.checking import value_at, workers_of
 from .._catalogue.images import known_as
-from .._catalogue.merging import ROOT, Source, merge_chain
+from .._catalogue.merging import ROOT, ProfileSource, merge_chain
 from .._catalogue.reading import SHIPPED, read_yaml, schema
 from .._catalogue.schema import faults
 from . import launch as starts
@@ -475,8 +475,8 @@ class Importer:
     def _check(self) -> tuple[dict[str, Any], list[tuple[str, str]]]:
         extra = [word for words, _fate in self.extra for word in words]
         _put(self.profile, "engine.extra_args", extra or None)
-        root = Source(ROOT, "", 0, read_yaml(SHIPPED / "catalogue" / f"{ROOT}.yml"))
-        merged, _origins = merge_chain([root, Source(self.profile["name"], "", 1, self.profile)])
+        root = ProfileSource(ROOT, "", 0, read_yaml(SHIPPED / "catalogue" / f"{ROOT}.yml"))
+        merged, _origins = merge_chain([root, ProfileSource(self.profile["name"], "", 1, self.profile)])
         return merged, list(faults(self.profile, schema("profile.schema.json"))) or list(faults_of(merged, self.stacks))
 
     def _settle(self) -> None:
@@ -590,7 +590,7 @@ def import_text(
     :param variables: what stands in Compose's ``.env``.
     :raises Unusable: with what is wrong and what to do next.
     """
-    document, known = reading.load(text), reading.Variables(variables or {})
+    document, known = reading.load(text), reading.ComposeVariables(variables or {})
     if form == "compose":
         launch = starts.compose(reading.mapped(document, known.replace), chosen)
     else:
@@ -614,7 +614,7 @@ def as_yaml(profile: Mapping[str, Any]) -> str:
     """Return a profile as the text of its file, without the lines before it."""
     import yaml
 
-    class Dumper(yaml.SafeDumper):
+    class IndentedDumper(yaml.SafeDumper):
         """A dumper that indents the entries of lists, as the shipped profiles do."""
 
         def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
@@ -623,7 +623,7 @@ def as_yaml(profile: Mapping[str, Any]) -> str:
     first = ("name", "title", "purpose", "status", "stack", "cards", "modalities", "model", "engine", "frontdoor")
     # Through JSON, because what comes from Ansible is text and numbers of its own kinds.
     ordered = json.loads(json.dumps({key: profile[key] for key in (*first, *profile) if key in profile}))
-    return str(yaml.dump(ordered, Dumper=Dumper, sort_keys=False, width=130, allow_unicode=True))
+    return str(yaml.dump(ordered, Dumper=IndentedDumper, sort_keys=False, width=130, allow_unicode=True))
 
 
 def lines(fates: Sequence[Fate]) -> list[str]:

@@ -26,7 +26,7 @@ def _loader() -> Any:
     # Imported on use, so that the rest of this file works without PyYAML.
     import yaml
 
-    class Loader(yaml.SafeLoader):
+    class TextLoader(yaml.SafeLoader):
         """A loader that leaves words as they are, "on" and 0.90 too, and refuses a key given twice."""
 
         def compose_mapping_node(self, anchor: Any) -> Any:
@@ -38,11 +38,11 @@ def _loader() -> Any:
                 seen.add(key.value)
             return node
 
-    Loader.yaml_implicit_resolvers = {
+    TextLoader.yaml_implicit_resolvers = {
         first: [one for one in ways if one[0] in (_MERGE, _NULL)]
         for first, ways in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
-    return Loader
+    return TextLoader
 
 
 def load(text: str) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def environment_of(text: str) -> dict[str, str]:
     return found
 
 
-class Variables:
+class ComposeVariables:
     """The variables that Compose replaces in a file. ``unset`` collects those that only the file's defaults give."""
 
     def __init__(self, known: Mapping[str, str]) -> None:

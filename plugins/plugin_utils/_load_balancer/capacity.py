@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .._catalogue.problems import did_you_mean
-from .fleet import FleetFault, Pool
+from .fleet import FleetFault, ServerPool
 
 _LEAST = re.compile(r"[0-9]+|(?:100|[0-9]{1,2})%")
 ALL = ""
@@ -27,7 +27,7 @@ def least_of(min_ready: Any) -> dict[str, str]:
     return {ALL: "1", **found}
 
 
-def floors(min_ready: Any, pools: Iterable[Pool]) -> dict[str, str]:
+def floors(min_ready: Any, pools: Iterable[ServerPool]) -> dict[str, str]:
     """Return how many hosts each backend keeps. A backend of several models keeps what the first one named wants."""
     least, known = least_of(min_ready), list(pools)
     models = [model for pool in known for model in pool.models]
@@ -45,5 +45,5 @@ def floors(min_ready: Any, pools: Iterable[Pool]) -> dict[str, str]:
     }
 
 
-def _models(pool: Pool) -> set[str]:
+def _models(pool: ServerPool) -> set[str]:
     return set(pool.models) or {model for host in pool.hosts for model in host.models}

@@ -32,7 +32,7 @@ def authority(address: str, port: int) -> str:
 
 
 @dataclass(frozen=True)
-class Host:
+class FrontdoorServer:
     """One frontdoor. models: empty if nobody says which it serves. tls_name: a name in its certificate, or empty."""
 
     name: str
@@ -49,14 +49,14 @@ class Host:
 
 
 @dataclass(frozen=True)
-class Pool:
+class ServerPool:
     """Hosts that serve the same names. models: empty for the only pool, whatever it serves."""
 
     name: str
-    hosts: tuple[Host, ...]
+    hosts: tuple[FrontdoorServer, ...]
     models: tuple[str, ...] = ()
 
-    def weight(self, host: Host) -> int:
+    def weight(self, host: FrontdoorServer) -> int:
         """Return a host's weight, which is in proportion to its permits; 1 if those of any host are unknown.
 
         So the least busy host is asked first.
@@ -98,7 +98,7 @@ def address_of(name: str, told: Mapping[str, Any]) -> str:
     return address
 
 
-def host_of(name: str, told: Mapping[str, Any], catalogue: Mapping[str, Mapping[str, Any]]) -> Host:
+def host_of(name: str, told: Mapping[str, Any], catalogue: Mapping[str, Mapping[str, Any]]) -> FrontdoorServer:
     """Read what the inventory says of a host, and the catalogue of its profile."""
     if not _NAME.fullmatch(name):
         raise FleetFault(f"{name!r} cannot be the name of a server of HAProxy, which has letters, digits and _ . : -")
@@ -121,27 +121,28 @@ def host_of(name: str, told: Mapping[str, Any], catalogue: Mapping[str, Mapping[
         if not _MODEL.fullmatch(model):
             raise FleetFault(f"{name}: the model name {model!r} has more than letters, digits and _ . : / @ + -")
     port = int(told.get("frontdoor_port") or 8000)
-    return Host(name, address, port, tuple(dict.fromkeys(models)), permits, _tls_name(name, address, told))
+    return FrontdoorServer(name, address, port, tuple(dict.fromkeys(models)), permits, _tls_name(name, address, told))
 
 
-def pools_of(hosts: Iterable[Host]) -> tuple[Pool, ...]:
+def pools_of(hosts: Iterable[FrontdoorServer]) -> tuple[ServerPool, ...]:
     """Return one pool if all hosts serve the same or nobody says what; else one for each set of hosts and its names."""
     members = tuple(hosts)
     if not members:
         raise FleetFault("there is no host to balance; put the frontdoors into the group b70_hosts")
     if len({host.models for host in members}) == 1:
-        return (Pool("b70", members),)
+        return (ServerPool("b70", members),)
     unknown = [host.name for host in members if not host.models]
     if unknown:
         raise FleetFault(
             f"hosts serve different models, and nobody says which {', '.join(unknown)} serves; "
             f"set b70_profile or load_balancer_member_models for each host, or for none"
         )
-    served: dict[tuple[Host, ...], list[str]] = {}
+    served: dict[tuple[FrontdoorServer, ...], list[str]] = {}
     for model in dict.fromkeys(model for host in members for model in host.models):
         served.setdefault(tuple(host for host in members if model in host.models), []).append(model)
     return tuple(
-        Pool(f"b70_{number}", serving, tuple(models)) for number, (serving, models) in enumerate(served.items(), 1)
+        ServerPool(f"b70_{number}", serving, tuple(models))
+        for number, (serving, models) in enumerate(served.items(), 1)
     )
 
 

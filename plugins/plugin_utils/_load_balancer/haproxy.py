@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._templates import render
-from .fleet import FleetFault, Pool
+from .fleet import FleetFault, ServerPool
 
 # text that HAProxy reads as one word and as nothing but text
 _WORD = re.compile(r"[A-Za-z0-9_.:/@+-]*")
@@ -29,7 +29,7 @@ _BUILD = re.compile('"build":"([0-9a-f]+)"')
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class HaproxySettings:
     """The role's variables."""
 
     bind_host: str
@@ -54,10 +54,10 @@ class Settings:
     template_dirs: Sequence[str] = ()
 
 
-def settings_of(given: Mapping[str, Any]) -> Settings:
+def settings_of(given: Mapping[str, Any]) -> HaproxySettings:
     """Read the role's variables. Raise FleetFault if HAProxy would read one of them as something else."""
     values: dict[str, Any] = {}
-    for field in dataclasses.fields(Settings):
+    for field in dataclasses.fields(HaproxySettings):
         value = given[field.name]
         if field.type == "int":
             value = int(value)
@@ -70,7 +70,7 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
         _networks(values["allowed_networks"])
     except ValueError as fault:
         raise FleetFault(f"load_balancer_allowed_networks: {fault}") from fault
-    return Settings(**values)
+    return HaproxySettings(**values)
 
 
 def keys_map(api_keys: Mapping[str, str]) -> str:
@@ -97,7 +97,7 @@ def _networks(entries: Sequence[str]) -> list[str]:
     return [str(ipaddress.ip_network(entry, strict=False)) for entry in entries]
 
 
-def configuration(settings: Settings, pools: Sequence[Pool]) -> str:
+def configuration(settings: HaproxySettings, pools: Sequence[ServerPool]) -> str:
     """Return the whole haproxy.cfg, in which a running HAProxy finds the digest of all the rest."""
     data = {
         "settings": settings,

@@ -23,7 +23,7 @@ Targets = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Settings:
+class PrometheusSettings:
     """The role's variables.
 
     directory: of these files on the host. key_file: empty without an API key; ca_file: empty for the system's.
@@ -45,9 +45,9 @@ class Settings:
     template_dirs: Sequence[str] = ()
 
 
-def settings_of(given: Mapping[str, Any]) -> Settings:
+def settings_of(given: Mapping[str, Any]) -> PrometheusSettings:
     """Read the role's variables, which are text if they come from a command line."""
-    return Settings(
+    return PrometheusSettings(
         directory=str(given["directory"]),
         key_file=str(given["key_file"]),
         ca_file=str(given["ca_file"]),
@@ -153,7 +153,7 @@ def check_keys(hosts: Hosts, key_file: str) -> None:
         )
 
 
-def files(settings: Settings, hosts: Hosts, balancers: Hosts, others: Hosts) -> dict[str, str]:
+def files(settings: PrometheusSettings, hosts: Hosts, balancers: Hosts, others: Hosts) -> dict[str, str]:
     """Return the text of all files by their path below the directory; raise FleetFault if hosts or a key are missing.
 
     :param others: the monitoring and control hosts.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .model import Answer, Member, Verdict, listed
+from .model import CanaryAnswer, HostVerdict, RolloutHost, listed
 
 _SHOWN = 12  # characters of a hash
 
@@ -28,7 +28,7 @@ class Agreement:
     tied: Mapping[str, str]
 
 
-def agreement(members: Iterable[Member]) -> Agreement:
+def agreement(members: Iterable[RolloutHost]) -> Agreement:
     """Compare the answers of the members of a rollout."""
     asked: dict[tuple[str, str, str], dict[str, list[str]]] = {}
     for member in members:
@@ -49,10 +49,10 @@ def agreement(members: Iterable[Member]) -> Agreement:
     return Agreement(_joined(outvoted), {host: why for host, why in _joined(tied).items() if host not in outvoted})
 
 
-def _comparable(member: Member) -> Iterable[Answer]:
+def _comparable(member: RolloutHost) -> Iterable[CanaryAnswer]:
     # A host that is closed because of its answers has no vote in a run that leaves it out.
     result = member.result
-    voteless = member.outside and member.verdict in (Verdict.DISAGREES, Verdict.DISPUTED, Verdict.EXPOSED)
+    voteless = member.outside and member.verdict in (HostVerdict.DISAGREES, HostVerdict.DISPUTED, HostVerdict.EXPOSED)
     # The result of a burst names no question, because it is any of several answers.
     return (
         answer

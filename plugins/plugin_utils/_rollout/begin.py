@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar
 
-from .model import WAITING, Gate, Member, OnFailure, Result, Rollout, Status, Verdict, listed
+from .model import WAITING, HostResult, HostVerdict, Rollout, RolloutHost, RolloutOnFailure, Status, WaveGate, listed
 from .waves import SettingError, allowed, waves_of
 
 Kind = TypeVar("Kind", bound=StrEnum)
@@ -18,30 +18,30 @@ UNFINISHED = (Status.RUNNING, Status.STOPPED)
 
 
 @dataclass(frozen=True)
-class Settings:
+class RolloutSettings:
     """The operator's settings for the rollout of a profile."""
 
     profile: str
     waves: str = "1,25%,100%"
     canary: str = ""
     max_fail: str = "0"
-    on_failure: str = OnFailure.STOP
-    gate: str = Gate.VERIFIED
+    on_failure: str = RolloutOnFailure.STOP
+    gate: str = WaveGate.VERIFIED
 
 
 @dataclass(frozen=True)
-class Look:
+class HostCheck:
     """The findings of the check of one host.
 
     result: its verdict is ALREADY if there is nothing to switch, and WAITING if the switch would begin. problem: why
     the switch would be refused.
     """
 
-    result: Result = WAITING
+    result: HostResult = WAITING
     problem: str = ""
 
 
-def refusals(looks: Mapping[str, Look]) -> dict[str, str]:
+def refusals(looks: Mapping[str, HostCheck]) -> dict[str, str]:
     """Return the hosts that would refuse the switch. While there is one, nothing starts."""
     return {host: look.problem for host, look in looks.items() if look.problem}
 
@@ -51,17 +51,19 @@ def resumable(earlier: Rollout | None, profile: str) -> bool:
     return earlier is not None and earlier.profile == profile and earlier.status in UNFINISHED
 
 
-def plan(name: str, now: str, given: Settings, looks: Mapping[str, Look], earlier: Rollout | None = None) -> Rollout:
+def plan(
+    name: str, now: str, given: RolloutSettings, looks: Mapping[str, HostCheck], earlier: Rollout | None = None
+) -> Rollout:
     """Return the rollout over these hosts, in this order, the canary host first.
 
     Other hosts of an earlier rollout stay in its record. name: the rollout's id, unless an earlier rollout is resumed.
     Raise SettingError.
     """
-    on_failure, gate = _one_of(OnFailure, "on_failure", given.on_failure), _one_of(Gate, "gate", given.gate)
+    on_failure, gate = _one_of(RolloutOnFailure, "on_failure", given.on_failure), _one_of(WaveGate, "gate", given.gate)
     allowed(given.max_fail, len(looks))
     before = earlier if earlier is not None and resumable(earlier, given.profile) else None
     known = {member.host: member for member in before.members} if before is not None else {}
-    at_rest = [host for host, look in looks.items() if look.result.verdict is Verdict.MAINTENANCE]
+    at_rest = [host for host, look in looks.items() if look.result.verdict is HostVerdict.MAINTENANCE]
     if len(at_rest) == len(looks):
         raise SettingError(f"{listed(at_rest)} is in maintenance, and there is no other host")
     if given.canary in at_rest:
@@ -99,17 +101,21 @@ def _one_of(kind: type[Kind], name: str, given: str) -> Kind:
         raise SettingError(f"{name} is {given!r}; write one of {', '.join(kind)}") from None
 
 
-def _member(host: str, wave: int, profile: str, found: Result, earlier: Member | None, gate: Gate) -> Member:
+def _member(
+    host: str, wave: int, profile: str, found: HostResult, earlier: RolloutHost | None, gate: WaveGate
+) -> RolloutHost:
     """Return the member for a host. What an unfinished rollout recorded counts if the host no longer says it itself."""
     if earlier is None:
-        return Member(host, wave, found.profile, found)
+        return RolloutHost(host, wave, found.profile, found)
     before = found.profile if found.profile not in (None, profile) else earlier.before
-    if found.verdict is not Verdict.ALREADY or before == profile:
-        return Member(host, wave, before, found)
-    if gate is Gate.PERFORMANCE and earlier.verdict is not Verdict.VERIFIED:
+    if found.verdict is not HostVerdict.ALREADY or before == profile:
+        return RolloutHost(host, wave, before, found)
+    if gate is WaveGate.PERFORMANCE and earlier.verdict is not HostVerdict.VERIFIED:
         # It was switched, but its wave was not judged or did not pass. It takes its turn in its wave, and the switch
         # does nothing.
-        return Member(host, wave, before, replace(found, verdict=Verdict.UNMEASURED))
-    kept = earlier.result if earlier.verdict is Verdict.VERIFIED else WAITING
-    result = replace(found, verdict=Verdict.VERIFIED, phases=kept.phases, why="by an earlier run", figures=kept.figures)
-    return Member(host, wave, before, result)
+        return RolloutHost(host, wave, before, replace(found, verdict=HostVerdict.UNMEASURED))
+    kept = earlier.result if earlier.verdict is HostVerdict.VERIFIED else WAITING
+    result = replace(
+        found, verdict=HostVerdict.VERIFIED, phases=kept.phases, why="by an earlier run", figures=kept.figures
+    )
+    return RolloutHost(host, wave, before, result)

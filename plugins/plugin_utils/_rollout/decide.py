@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from .._fleet import Seen
+from .._fleet import HostSeen
 from .agreement import agreement
-from .model import SERVES, UNPASSED, Gate, Member, OnFailure, Rollout, Status, Verdict, listed
+from .model import SERVES, UNPASSED, HostVerdict, Rollout, RolloutHost, RolloutOnFailure, Status, WaveGate, listed
 from .waves import allowed
 
 
@@ -37,12 +37,14 @@ def decide(rollout: Rollout, switched: Collection[str] = ()) -> Decision:
     """
     known = {member.host: member.result for member in rollout.members}
     found = agreement(rollout.members)
-    hosts = [member.host for member in rollout.inside if member.verdict not in (Verdict.DISAGREES, Verdict.EXPOSED)]
+    hosts = [
+        member.host for member in rollout.inside if member.verdict not in (HostVerdict.DISAGREES, HostVerdict.EXPOSED)
+    ]
     named = {host: found.outvoted[host] for host in hosts if host in found.outvoted}
     rollout = rollout.with_results(
-        {host: replace(known[host], verdict=Verdict.DISAGREES, why=why) for host, why in named.items()}
+        {host: replace(known[host], verdict=HostVerdict.DISAGREES, why=why) for host, why in named.items()}
         | {
-            host: replace(known[host], verdict=Verdict.DISPUTED, why=found.tied[host])
+            host: replace(known[host], verdict=HostVerdict.DISPUTED, why=found.tied[host])
             for host in hosts
             if host in found.tied
         }
@@ -53,7 +55,7 @@ def decide(rollout: Rollout, switched: Collection[str] = ()) -> Decision:
         return Decision(stopped, quarantine=named)
     first = _to_measure(rollout, switched)
     if first is not None:
-        waits = rollout.with_results({first.host: replace(first.result, verdict=Verdict.UNMEASURED)})
+        waits = rollout.with_results({first.host: replace(first.result, verdict=HostVerdict.UNMEASURED)})
         return Decision(waits, quarantine=named, measure=first.host)
     batches = rollout.batches
     if batches:
@@ -65,27 +67,27 @@ def decide(rollout: Rollout, switched: Collection[str] = ()) -> Decision:
     return Decision(replace(rollout, status=Status.FINISHED, reason=""), quarantine=named)
 
 
-def looked(rollout: Rollout, seen: Mapping[str, Seen]) -> Rollout:
+def looked(rollout: Rollout, seen: Mapping[str, HostSeen]) -> Rollout:
     """Return the rollout after its hosts were looked at: what counted as served may have ended since."""
     return replace(rollout, members=tuple(_looked(m, seen.get(m.host), rollout.profile) for m in rollout.members))
 
 
-def _looked(member: Member, seen: Seen | None, profile: str) -> Member:
+def _looked(member: RolloutHost, seen: HostSeen | None, profile: str) -> RolloutHost:
     if seen is None:
         return member
     member = replace(member, now=seen.now)
     if seen.maintenance:
-        waits = member.verdict in (Verdict.WAITING, Verdict.UNMEASURED)
-        result = replace(member.result, verdict=Verdict.MAINTENANCE, profile=seen.profile, why=seen.maintenance)
+        waits = member.verdict in (HostVerdict.WAITING, HostVerdict.UNMEASURED)
+        result = replace(member.result, verdict=HostVerdict.MAINTENANCE, profile=seen.profile, why=seen.maintenance)
         return replace(member, result=result) if waits else member
-    if member.verdict not in SERVES | {Verdict.UNMEASURED} or (seen.ready and seen.profile == profile):
+    if member.verdict not in SERVES | {HostVerdict.UNMEASURED} or (seen.ready and seen.profile == profile):
         return member
-    verdict = Verdict.LOST if seen.reached else Verdict.UNREACHABLE
+    verdict = HostVerdict.LOST if seen.reached else HostVerdict.UNREACHABLE
     why = f"it serves {seen.profile or 'nothing'} now" if seen.reached and seen.profile != profile else seen.why
     return replace(member, result=replace(member.result, verdict=verdict, profile=seen.profile, why=why))
 
 
-def at_the_end(rollout: Rollout, seen: Mapping[str, Seen]) -> Rollout:
+def at_the_end(rollout: Rollout, seen: Mapping[str, HostSeen]) -> Rollout:
     """Return the rollout as its hosts are at its end. What was decided before stays; nobody is taken back any more."""
     found = looked(rollout, seen)
     if rollout.status not in (Status.RUNNING, Status.FINISHED):
@@ -93,10 +95,10 @@ def at_the_end(rollout: Rollout, seen: Mapping[str, Seen]) -> Rollout:
     return replace(decide(found).rollout, back=())
 
 
-def _to_measure(rollout: Rollout, switched: Collection[str]) -> Member | None:
+def _to_measure(rollout: Rollout, switched: Collection[str]) -> RolloutHost | None:
     """Return the host whose figures stand for the wave, so that clients wait for one host and not for all."""
-    verified = (m for m in rollout.inside if m.host in switched and m.verdict is Verdict.VERIFIED)
-    return next(verified, None) if rollout.gate is Gate.PERFORMANCE else None
+    verified = (m for m in rollout.inside if m.host in switched and m.verdict is HostVerdict.VERIFIED)
+    return next(verified, None) if rollout.gate is WaveGate.PERFORMANCE else None
 
 
 def _stop(rollout: Rollout) -> str:
@@ -104,11 +106,11 @@ def _stop(rollout: Rollout) -> str:
     failed = [member for member in rollout.inside if member.failed]
     # Where one host stands for all, or a decision could not be carried out, max_fail does not apply.
     for member in failed:
-        if member.verdict is Verdict.HELD:
+        if member.verdict is HostVerdict.HELD:
             return f"the gate holds it at {member.host}: {member.result.why}"
-        if member.verdict is Verdict.EXPOSED:
+        if member.verdict is HostVerdict.EXPOSED:
             return f"{member.host} disagrees and could not be put into quarantine: {member.result.why}"
-        if member.verdict is Verdict.DISPUTED:
+        if member.verdict is HostVerdict.DISPUTED:
             return f"the hosts contradict each other and no answer has a majority: {member.result.why}"
     if rollout.canary.failed:
         return f"the canary host {rollout.canary.host} failed: {rollout.canary.verdict}"
@@ -126,23 +128,24 @@ def _back(rollout: Rollout) -> tuple[str, ...]:
     new profile by now. A host that served this profile before cannot go back to anything. A run takes back none of the
     hosts outside of it; a run over all hosts does.
     """
-    if rollout.on_failure is OnFailure.STOP:
+    if rollout.on_failure is RolloutOnFailure.STOP:
         return ()
-    done = [member for member in rollout.inside if member.verdict not in (Verdict.WAITING, Verdict.ALREADY)]
-    if rollout.on_failure is OnFailure.ROLLBACK_WAVE:
+    done = [member for member in rollout.inside if member.verdict not in (HostVerdict.WAITING, HostVerdict.ALREADY)]
+    if rollout.on_failure is RolloutOnFailure.ROLLBACK_WAVE:
         # A host that an earlier run switched and nobody judged is in a wave that is still to come.
-        last = max((member.wave for member in done if member.verdict is not Verdict.UNMEASURED), default=0)
+        last = max((member.wave for member in done if member.verdict is not HostVerdict.UNMEASURED), default=0)
         done = [member for member in done if member.wave == last]
     return tuple(
         member.host
         for member in done
-        if member.verdict in (Verdict.VERIFIED, Verdict.UNREACHABLE, *UNPASSED) and member.before != rollout.profile
+        if member.verdict in (HostVerdict.VERIFIED, HostVerdict.UNREACHABLE, *UNPASSED)
+        and member.before != rollout.profile
     )
 
 
 def after_rollback(rollout: Rollout) -> Rollout:
     """Return the rollout after its hosts have gone back. It is over if no host serves the new profile because of it."""
-    serves = {Verdict.VERIFIED, Verdict.STRANDED, *UNPASSED}
+    serves = {HostVerdict.VERIFIED, HostVerdict.STRANDED, *UNPASSED}
     left = [member for member in rollout.members if member.verdict in serves]
-    went = [member for member in rollout.members if member.verdict is Verdict.RETURNED]
+    went = [member for member in rollout.members if member.verdict is HostVerdict.RETURNED]
     return replace(rollout, status=Status.ROLLED_BACK) if went and not left else rollout

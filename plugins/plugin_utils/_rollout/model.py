@@ -13,7 +13,7 @@ from typing import Any
 SCHEMA = 1
 
 
-class OnFailure(StrEnum):
+class RolloutOnFailure(StrEnum):
     """The fate of the hosts that already serve the new profile when the rollout stops."""
 
     STOP = "stop"
@@ -21,14 +21,14 @@ class OnFailure(StrEnum):
     ROLLBACK_ALL = "rollback_all"
 
 
-class Gate(StrEnum):
+class WaveGate(StrEnum):
     """The condition of a wave before the next one begins. PERFORMANCE: also the figures of its first host."""
 
     VERIFIED = "verified"
     PERFORMANCE = "performance"
 
 
-class Verdict(StrEnum):
+class HostVerdict(StrEnum):
     """The state of a host, in the words of the result table."""
 
     WAITING = "not begun"
@@ -52,23 +52,23 @@ class Verdict(StrEnum):
 
 FAILURES = frozenset(
     {
-        Verdict.ROLLED_BACK,
-        Verdict.UNTOUCHED,
-        Verdict.FAILED,
-        Verdict.UNREACHABLE,
-        Verdict.DISAGREES,
-        Verdict.EXPOSED,
-        Verdict.DISPUTED,
-        Verdict.CUT_OFF,
-        Verdict.STRANDED,
-        Verdict.HELD,
-        Verdict.LOST,
+        HostVerdict.ROLLED_BACK,
+        HostVerdict.UNTOUCHED,
+        HostVerdict.FAILED,
+        HostVerdict.UNREACHABLE,
+        HostVerdict.DISAGREES,
+        HostVerdict.EXPOSED,
+        HostVerdict.DISPUTED,
+        HostVerdict.CUT_OFF,
+        HostVerdict.STRANDED,
+        HostVerdict.HELD,
+        HostVerdict.LOST,
     }
 )
 # Serves the profile, and counts.
-SERVES = frozenset({Verdict.ALREADY, Verdict.VERIFIED})
+SERVES = frozenset({HostVerdict.ALREADY, HostVerdict.VERIFIED})
 # Serves the profile, verified, but was not let pass.
-UNPASSED = frozenset({Verdict.UNMEASURED, Verdict.HELD, Verdict.DISPUTED, Verdict.CUT_OFF})
+UNPASSED = frozenset({HostVerdict.UNMEASURED, HostVerdict.HELD, HostVerdict.DISPUTED, HostVerdict.CUT_OFF})
 
 
 class Status(StrEnum):
@@ -81,7 +81,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True)
-class Answer:
+class CanaryAnswer:
     """A host's answer to one canary case. request: hash of the question. steady: its repeats were equal."""
 
     name: str
@@ -91,17 +91,17 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Result:
+class HostResult:
     """The known state of a host.
 
     profile: what it serves. phases: (name, seconds) in order. figures: what the gate measured and compared, a line
     each.
     """
 
-    verdict: Verdict
+    verdict: HostVerdict
     profile: str | None = None
     fingerprint: str = ""
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[CanaryAnswer, ...] = ()
     phases: tuple[tuple[str, float], ...] = ()
     why: str = ""
     figures: tuple[str, ...] = ()
@@ -111,11 +111,11 @@ class Result:
         return sum(seconds for _name, seconds in self.phases)
 
 
-WAITING = Result(Verdict.WAITING)
+WAITING = HostResult(HostVerdict.WAITING)
 
 
 @dataclass(frozen=True)
-class Member:
+class RolloutHost:
     """A host of the rollout.
 
     wave: its number from 1. before: the profile that it served before the rollout. outside: it is in the record, but
@@ -125,12 +125,12 @@ class Member:
     host: str
     wave: int
     before: str | None = None
-    result: Result = WAITING
+    result: HostResult = WAITING
     outside: bool = False
     now: str = ""
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> HostVerdict:
         return self.result.verdict
 
     @property
@@ -147,11 +147,11 @@ class Rollout:
 
     id: str
     profile: str
-    members: tuple[Member, ...]
+    members: tuple[RolloutHost, ...]
     waves: str
     max_fail: str = "0"
-    on_failure: OnFailure = OnFailure.STOP
-    gate: Gate = Gate.VERIFIED
+    on_failure: RolloutOnFailure = RolloutOnFailure.STOP
+    gate: WaveGate = WaveGate.VERIFIED
     status: Status = Status.RUNNING
     reason: str = ""
     began: str = ""
@@ -160,16 +160,16 @@ class Rollout:
     run: str = ""  # the run of the playbook that carries it out
 
     @property
-    def canary(self) -> Member:
+    def canary(self) -> RolloutHost:
         return self.members[0]
 
     @property
-    def inside(self) -> tuple[Member, ...]:
+    def inside(self) -> tuple[RolloutHost, ...]:
         """Return the hosts of this run."""
         return tuple(member for member in self.members if not member.outside)
 
     @property
-    def outside(self) -> tuple[Member, ...]:
+    def outside(self) -> tuple[RolloutHost, ...]:
         return tuple(member for member in self.members if member.outside)
 
     @property
@@ -177,9 +177,11 @@ class Rollout:
         return self.inside[-1].wave
 
     @property
-    def waiting(self) -> tuple[Member, ...]:
+    def waiting(self) -> tuple[RolloutHost, ...]:
         """Return the hosts whose turn is still to come. Some may serve the profile because of an earlier run."""
-        return tuple(member for member in self.inside if member.verdict in (Verdict.WAITING, Verdict.UNMEASURED))
+        return tuple(
+            member for member in self.inside if member.verdict in (HostVerdict.WAITING, HostVerdict.UNMEASURED)
+        )
 
     @property
     def batches(self) -> tuple[tuple[str, ...], ...]:
@@ -189,7 +191,7 @@ class Rollout:
             found.setdefault(member.wave, []).append(member.host)
         return tuple(tuple(hosts) for _wave, hosts in sorted(found.items()))
 
-    def with_results(self, results: Mapping[str, Result]) -> Rollout:
+    def with_results(self, results: Mapping[str, HostResult]) -> Rollout:
         members = (replace(member, result=results.get(member.host, member.result)) for member in self.members)
         return replace(self, members=tuple(members))
 
@@ -211,8 +213,8 @@ def from_dict(data: Mapping[str, Any]) -> Rollout:
         return Rollout(
             **known,
             members=tuple(_member(member) for member in data["members"]),
-            on_failure=OnFailure(data["on_failure"]),
-            gate=Gate(data.get("gate", Gate.VERIFIED)),
+            on_failure=RolloutOnFailure(data["on_failure"]),
+            gate=WaveGate(data.get("gate", WaveGate.VERIFIED)),
             status=Status(data["status"]),
             back=tuple(data["back"]),
             run=data.get("run", ""),
@@ -221,19 +223,19 @@ def from_dict(data: Mapping[str, Any]) -> Rollout:
         raise ValueError(f"not the record of a rollout: {error}") from error
 
 
-def _member(data: Mapping[str, Any]) -> Member:
+def _member(data: Mapping[str, Any]) -> RolloutHost:
     result = data["result"]
-    return Member(
+    return RolloutHost(
         host=data["host"],
         wave=data["wave"],
         before=data["before"],
         outside=bool(data.get("outside")),
         now=data.get("now", ""),
-        result=Result(
-            verdict=Verdict(result["verdict"]),
+        result=HostResult(
+            verdict=HostVerdict(result["verdict"]),
             profile=result["profile"],
             fingerprint=result["fingerprint"],
-            answers=tuple(Answer(**answer) for answer in result["answers"]),
+            answers=tuple(CanaryAnswer(**answer) for answer in result["answers"]),
             phases=tuple((str(name), float(seconds)) for name, seconds in result["phases"]),
             why=result["why"],
             figures=tuple(result.get("figures", ())),

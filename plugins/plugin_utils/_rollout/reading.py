@@ -11,63 +11,63 @@ from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import compared
 
-from .begin import Look
-from .model import Answer, Result, Verdict
+from .begin import HostCheck
+from .model import CanaryAnswer, HostResult, HostVerdict
 
 NO_ANSWER = "it left no result; its own error is above"
-_ENDS = {"rolled_back": Verdict.ROLLED_BACK, "untouched": Verdict.UNTOUCHED}
+_ENDS = {"rolled_back": HostVerdict.ROLLED_BACK, "untouched": HostVerdict.UNTOUCHED}
 Returned = Mapping[str, Any] | None
 
 
-def look_of(returned: Returned) -> Look:
+def look_of(returned: Returned) -> HostCheck:
     """Read the result of the check, which is the module's in check mode."""
     problem = _unusable(returned)
     if returned is None or problem:
-        return Look(problem=problem)
+        return HostCheck(problem=problem)
     serves = _text(returned.get("previous_profile")) or None
     if returned.get("failed") or returned.get("outcome") not in ("unchanged", "committed"):
-        return Look(Result(Verdict.WAITING, serves), str(returned.get("msg") or NO_ANSWER))
+        return HostCheck(HostResult(HostVerdict.WAITING, serves), str(returned.get("msg") or NO_ANSWER))
     if returned["outcome"] == "unchanged" and returned.get("verified"):
-        return Look(_served(Verdict.ALREADY, returned))
-    return Look(Result(Verdict.WAITING, serves))
+        return HostCheck(_served(HostVerdict.ALREADY, returned))
+    return HostCheck(HostResult(HostVerdict.WAITING, serves))
 
 
-def result_of(returned: Returned) -> Result:
+def result_of(returned: Returned) -> HostResult:
     """Read the result of the switch to the rollout's profile."""
     problem = NO_ANSWER if returned and returned.get("actions") else _unusable(returned)  # actions: only of the check
     if returned is None or problem:
         lost = returned is not None and returned.get("unreachable")
-        return Result(Verdict.UNREACHABLE if lost else Verdict.FAILED, why=problem)
+        return HostResult(HostVerdict.UNREACHABLE if lost else HostVerdict.FAILED, why=problem)
     outcome = str(returned.get("outcome"))
     if outcome in ("unchanged", "committed") and returned.get("verified"):
-        return _served(Verdict.VERIFIED, returned)
-    verdict = _ENDS.get(outcome, Verdict.FAILED)
+        return _served(HostVerdict.VERIFIED, returned)
+    verdict = _ENDS.get(outcome, HostVerdict.FAILED)
     serves = _text(returned.get("profile")) or None
-    return Result(verdict, serves, phases=_phases(returned), why=str(returned.get("msg") or NO_ANSWER))
+    return HostResult(verdict, serves, phases=_phases(returned), why=str(returned.get("msg") or NO_ANSWER))
 
 
-def return_of(returned: Returned, before: str | None) -> Result:
+def return_of(returned: Returned, before: str | None) -> HostResult:
     """Read the result of the switch back to what the host served before the rollout."""
     problem = _unusable(returned)
     if returned is None or problem:
-        return Result(Verdict.STRANDED, why=problem)
+        return HostResult(HostVerdict.STRANDED, why=problem)
     serves = _text(returned.get("profile")) or None
     if returned.get("outcome") in ("unchanged", "committed") and serves == before:
-        return Result(Verdict.RETURNED, serves, phases=_phases(returned))
-    return Result(Verdict.STRANDED, serves, phases=_phases(returned), why=str(returned.get("msg") or NO_ANSWER))
+        return HostResult(HostVerdict.RETURNED, serves, phases=_phases(returned))
+    return HostResult(HostVerdict.STRANDED, serves, phases=_phases(returned), why=str(returned.get("msg") or NO_ANSWER))
 
 
-def measured_of(verified: Result, returned: Returned) -> Result:
+def measured_of(verified: HostResult, returned: Returned) -> HostResult:
     """Read the benchmark of a verified host. Without a good record it holds the rollout: nobody knows the figures."""
     problem = _unusable(returned)
     record = (returned or {}).get("record")
     if returned is None or record is None:
         why = problem or str((returned or {}).get("msg") or NO_ANSWER)
-        return replace(verified, verdict=Verdict.HELD, why=why)
+        return replace(verified, verdict=HostVerdict.HELD, why=why)
     figures = (f"gate: {record['id']}{_limits(record['data'])}", *compared(record["data"]))
     if record["verdict"] == "passed":
-        return replace(verified, verdict=Verdict.VERIFIED, figures=figures)
-    return replace(verified, verdict=Verdict.HELD, why="; ".join(record["reasons"]), figures=figures)
+        return replace(verified, verdict=HostVerdict.VERIFIED, figures=figures)
+    return replace(verified, verdict=HostVerdict.HELD, why="; ".join(record["reasons"]), figures=figures)
 
 
 def _limits(data: Mapping[str, Any]) -> str:
@@ -112,12 +112,12 @@ def _unusable(returned: Returned) -> str:
     return ""
 
 
-def _served(verdict: Verdict, returned: Mapping[str, Any]) -> Result:
+def _served(verdict: HostVerdict, returned: Mapping[str, Any]) -> HostResult:
     answers = tuple(
-        Answer(case["name"], case.get("request") or "", case.get("sha256") or "", bool(case.get("steady")))
+        CanaryAnswer(case["name"], case.get("request") or "", case.get("sha256") or "", bool(case.get("steady")))
         for case in returned.get("verified_by") or ()
     )
-    return Result(
+    return HostResult(
         verdict,
         _text(returned.get("profile")) or None,
         _text(returned.get("fingerprint")),

@@ -11,17 +11,17 @@ from collections.abc import Mapping, Sequence
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face.table import columns
 from ansible_collections.arcpro.b70.plugins.plugin_utils._page import document
 
-from .model import FAILURES, Member, Rollout, Status, Verdict, listed
+from .model import FAILURES, HostVerdict, Rollout, RolloutHost, Status, listed
 
 HEAD = ("HOST", "WAVE", "FROM", "NOW", "VERDICT", "SECONDS", "PHASES")
 _SHOWN_S = 0.05
 _LEVEL = {
-    Verdict.WAITING: "SKIP",
-    Verdict.MAINTENANCE: "SKIP",
-    Verdict.ALREADY: "PASS",
-    Verdict.VERIFIED: "PASS",
-    Verdict.UNMEASURED: "WARN",
-    Verdict.RETURNED: "WARN",
+    HostVerdict.WAITING: "SKIP",
+    HostVerdict.MAINTENANCE: "SKIP",
+    HostVerdict.ALREADY: "PASS",
+    HostVerdict.VERIFIED: "PASS",
+    HostVerdict.UNMEASURED: "WARN",
+    HostVerdict.RETURNED: "WARN",
 }
 
 
@@ -29,7 +29,7 @@ def plan_lines(rollout: Rollout, forks: int) -> list[str]:
     """Return the plan, before anything is switched."""
     hosts, waiting = rollout.inside, rollout.waiting
     to_come = {member.host for member in waiting}
-    at_rest = [member.host for member in hosts if member.verdict is Verdict.MAINTENANCE]
+    at_rest = [member.host for member in hosts if member.verdict is HostVerdict.MAINTENANCE]
     done = [member.host for member in hosts if member.host not in (*to_come, *at_rest)]
     lines = [f"Rollout {rollout.id} of {rollout.profile} to {len(hosts)} host{'' if len(hosts) == 1 else 's'}"]
     lines.append(f"waves {rollout.waves}; max_fail {rollout.max_fail}; on_failure {rollout.on_failure}")
@@ -49,18 +49,20 @@ def plan_lines(rollout: Rollout, forks: int) -> list[str]:
     return lines
 
 
-def _from(member: Member) -> str:
-    if member.verdict is Verdict.UNMEASURED:
+def _from(member: RolloutHost) -> str:
+    if member.verdict is HostVerdict.UNMEASURED:
         return f"{member.host} (serves {member.result.profile}, to be measured)"
     return f"{member.host} (serves {member.before or 'nothing'})"
 
 
-def _row(member: Member) -> tuple[str, ...]:
+def _row(member: RolloutHost) -> tuple[str, ...]:
     result = member.result
     shown = [f"{name} {seconds:.1f}" for name, seconds in result.phases if seconds >= _SHOWN_S]
     seconds = f"{result.seconds:.1f}" if result.phases else ""
-    serves = result.profile if member.verdict is not Verdict.WAITING else member.before
-    unknown = member.verdict is Verdict.UNREACHABLE or (member.verdict is Verdict.FAILED and result.profile is None)
+    serves = result.profile if member.verdict is not HostVerdict.WAITING else member.before
+    unknown = member.verdict is HostVerdict.UNREACHABLE or (
+        member.verdict is HostVerdict.FAILED and result.profile is None
+    )
     return (
         member.host,
         str(member.wave),
@@ -78,16 +80,16 @@ def table(rollout: Rollout) -> list[str]:
     return [*columns(HEAD, [_row(member) for member in rollout.members]), *reasons, sentence(rollout)]
 
 
-def _below(member: Member) -> list[str]:
+def _below(member: RolloutHost) -> list[str]:
     """Return what a cell is too small for: why a host failed, and what the gate measured."""
-    told = FAILURES | {Verdict.MAINTENANCE}
+    told = FAILURES | {HostVerdict.MAINTENANCE}
     why = [member.result.why] if member.result.why and member.verdict in told else []
     return [*why, *member.result.figures]
 
 
 def sentence(rollout: Rollout, *, goes_on: bool = False) -> str:
     """Return the state of the rollout in one sentence. goes_on: its next wave follows."""
-    counts = {verdict: sum(member.verdict is verdict for member in rollout.members) for verdict in Verdict}
+    counts = {verdict: sum(member.verdict is verdict for member in rollout.members) for verdict in HostVerdict}
     numbers = ", ".join(f"{number} {verdict}" for verdict, number in counts.items() if number)
     again = "run the same command again to go on"
     if rollout.reason:
@@ -137,7 +139,7 @@ def _facts(facts: Mapping[str, str]) -> str:
     return f"<p>{'; '.join(f'{name}: {html.escape(value)}' for name, value in facts.items())}</p>"
 
 
-def _page_row(member: Member) -> str:
+def _page_row(member: RolloutHost) -> str:
     cells = _row(member)
     level = _LEVEL.get(member.verdict, "FAIL")
     verdict = f'<td class="{level}">{html.escape(cells[4])}{_why(member)}</td>'
@@ -148,6 +150,6 @@ def _cells(cells: Sequence[str]) -> str:
     return "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
 
 
-def _why(member: Member) -> str:
+def _why(member: RolloutHost) -> str:
     lines = _below(member)
     return f"<pre>{html.escape(chr(10).join(lines))}</pre>" if lines else ""

@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._image import STORAGE
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins, _pins_file
-from ansible_collections.arcpro.b70.plugins.plugin_utils._other import run_other
+from ansible_collections.arcpro.b70.plugins.plugin_utils._nested_action import run_other
 from ansible_collections.arcpro.b70.plugins.plugin_utils._work import HostJob, keep_alive
 
 from .._catalogue.images import known_digest, tagged

@@ -129,7 +129,7 @@ def lookup(copies: Mapping[str, Sequence[Copy]], host: str) -> dict[str, list[Co
 
 
 @dataclass(frozen=True)
-class Part:
+class TransferPart:
     """One host's part in the transfers of a play.
 
     :param rounds: how many rounds all hosts go through; the same for every host.
@@ -148,7 +148,7 @@ class Part:
     sources: Mapping[str, tuple[str, ...]]
 
 
-def part(copies: Mapping[str, Sequence[Copy]], host: str) -> Part:
+def part(copies: Mapping[str, Sequence[Copy]], host: str) -> TransferPart:
     """Return the part of a host."""
     plans = [rounds(held) for held in copies.values()]
     needed = max((len(plan) for plan in plans), default=0)
@@ -166,7 +166,7 @@ def part(copies: Mapping[str, Sequence[Copy]], host: str) -> Part:
     for name, held in lookup(copies, host).items():
         if not rounds(held) and any(copy.host == host and not copy.has for copy in held):
             downloads.append(name)
-    return Part(
+    return TransferPart(
         rounds=needed + SPARE_ROUNDS if needed else 0,
         gives=tuple(gives),
         serves=serves,

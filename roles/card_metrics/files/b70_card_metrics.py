@@ -82,25 +82,25 @@ METRICS = {
 
 
 @dataclass(frozen=True)
-class Sample:
+class MetricSample:
     name: str
     labels: Mapping[str, str]
     value: float
 
 
 @dataclass
-class Card:
+class CardMetrics:
     """The readings of one card: samples, the groups that gave any, and files that should have."""
 
     labels: Mapping[str, str]
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[MetricSample] = field(default_factory=list)
     groups: set[str] = field(default_factory=set)
     unreadable: int = 0
 
     def add(self, name: str, value: float | None, of: str = "", **labels: str) -> None:
         if value is None:
             return
-        self.samples.append(Sample(name, {**self.labels, **labels}, value))
+        self.samples.append(MetricSample(name, {**self.labels, **labels}, value))
         if of:
             self.groups.add(of)
 
@@ -144,22 +144,22 @@ def _model(device: Path) -> str:
     return "" if model != B70 and driver.exists() and driver.resolve().name != DRIVER else model
 
 
-def collect(sys_root: Path) -> list[Sample]:
+def collect(sys_root: Path) -> list[MetricSample]:
     """Return the samples of all cards below `sys_root`, which is /sys or a tree like it."""
     devices = sys_root / "bus/pci/devices"
     # A longer domain is a higher one.
     names = sorted(_listed(devices), key=lambda name: (len(name), name))
     found = [(name, model) for name in names if (model := _model(devices / name))]
-    samples = [Sample("b70_cards", {}, sum(model == B70 for _name, model in found))]
+    samples = [MetricSample("b70_cards", {}, sum(model == B70 for _name, model in found))]
     for number, (address, model) in enumerate(found):
         labels = {"card": str(number), "pci": address}
-        samples.append(Sample("b70_card_info", {**labels, "model": model}, 1))
+        samples.append(MetricSample("b70_card_info", {**labels, "model": model}, 1))
         samples += _card(devices / address, labels).samples
     return samples
 
 
-def _card(device: Path, labels: Mapping[str, str]) -> Card:
-    card = Card(labels)
+def _card(device: Path, labels: Mapping[str, str]) -> CardMetrics:
+    card = CardMetrics(labels)
     bound = (device / "driver").resolve().name == DRIVER
     suspended = _text(device / "power/runtime_status") == "suspended"
     card.add("b70_card_driver_bound", int(bound))
@@ -176,7 +176,7 @@ def _card(device: Path, labels: Mapping[str, str]) -> Card:
     return card
 
 
-def _hwmon(card: Card, device: Path) -> None:
+def _hwmon(card: CardMetrics, device: Path) -> None:
     for folder in (device / "hwmon" / name for name in _listed(device / "hwmon") if name.startswith("hwmon")):
         for name in _listed(folder):
             for pattern, metric, labels, divisor, group in _HWMON:
@@ -190,7 +190,7 @@ def _hwmon(card: Card, device: Path) -> None:
                 card.add(metric, value / divisor, group, sensor=label, **labels)
 
 
-def _gts(card: Card, device: Path) -> None:
+def _gts(card: CardMetrics, device: Path) -> None:
     for gt in sorted(device.glob("tile*/gt*")):
         where = {"gt": f"{gt.parent.name}/{gt.name}"}
         for name, which in _FREQUENCIES.items():
@@ -206,7 +206,7 @@ def _gts(card: Card, device: Path) -> None:
                 card.add("b70_card_throttle_reason", card.number(throttle / name), "throttle", reason=reason, **where)
 
 
-def _link(card: Card, device: Path) -> None:
+def _link(card: CardMetrics, device: Path) -> None:
     above = [path for path in device.resolve().parents if _id(path) == SLOT_PORT]
     slot = above[0] if above else device
     for kind, infix in (("current", ""), ("max", "max_")):
@@ -221,13 +221,13 @@ def _link(card: Card, device: Path) -> None:
             card.add("b70_card_pcie_errors_total", count, "pcie_errors", port=port, severity=severity)
 
 
-def exposition(samples: Iterable[Sample]) -> str:
+def exposition(samples: Iterable[MetricSample]) -> str:
     """Return the samples in Prometheus' text format, one family after the other."""
     found = list(samples)
     return "".join(line for name in METRICS for line in _family(name, [s for s in found if s.name == name]))
 
 
-def _family(name: str, samples: Sequence[Sample]) -> Iterator[str]:
+def _family(name: str, samples: Sequence[MetricSample]) -> Iterator[str]:
     if not samples:
         return
     kind, about = METRICS[name]

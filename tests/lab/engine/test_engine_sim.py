@@ -22,19 +22,23 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators import Load, vllm_argv, vllm_records
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators import (
+    GeneratorLoad,
+    vllm_argv,
+    vllm_records,
+)
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.metrics import summary
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import Shape
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import RequestShape
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search import probes
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search.lengths import (
     Bounds,
-    Found,
+    SearchEnd,
     Trial,
     next_length,
 )
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search.trial import read_trial
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.streams import figures
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import exact
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import token_prompts
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask.stream import STREAMED
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.clock import SystemClock
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import HttpClient
@@ -206,7 +210,7 @@ def test_the_probes_of_a_search_fill_the_context(tmp_path: Path) -> None:
     fx = replace(FakeHost().effects(), http=HttpClient(), clock=SystemClock())
     url = f"http://127.0.0.1:{sim.port}"
     profile = parse_profile(json.dumps(profile_data("sim-a", engine__backend_url=url)), "sim-a.json")
-    known, turn = exact.tokens(fx, profile, LIMIT_S), 0
+    known, turn = token_prompts.tokens(fx, profile, LIMIT_S), 0
     for probe in probes.probes(1024, 4):
         sent = probes.bodies(profile, probe, known, turn)
         turn += len(sent)
@@ -418,7 +422,7 @@ def test_a_search_reads_the_published_table_from_its_log(tmp_path: Path) -> None
         sim = Sim(tmp_path, arguments=["--max-model-len", str(step)], kv_table=table)
         sim.wait()
         trials.append(read_trial(step, sim.close().splitlines(), 0.0))
-    assert step == Found(4480)
+    assert step == SearchEnd(4480)
     assert (len(trials), trials[0].kv_tokens, trials[0].concurrency) == (6, 667253, 42.73)
     assert Trial(4480, 292317, 65.25) in trials
 
@@ -426,7 +430,9 @@ def test_a_search_reads_the_published_table_from_its_log(tmp_path: Path) -> None
 def test_its_generator_measures_its_speed_as_the_product_calls_it(tmp_path: Path) -> None:
     with started(tmp_path, token_s=0.01) as sim:
         sim.wait()
-        load = Load(f"http://127.0.0.1:{sim.port}", "sim-a", "/models/x", Shape("s", 20, 32, 2), 2, 7, 60.0)
+        load = GeneratorLoad(
+            f"http://127.0.0.1:{sim.port}", "sim-a", "/models/x", RequestShape("s", 20, 32, 2), 2, 7, 60.0
+        )
         argv = vllm_argv(str(PROGRAM), load, str(tmp_path / "report.json"))
         subprocess.run([sys.executable, "-I", *argv], check=True, timeout=LIMIT_S)
     records = vllm_records(json.loads((tmp_path / "report.json").read_text()), load)

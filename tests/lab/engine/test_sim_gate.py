@@ -17,7 +17,7 @@ import pytest
 from test_engine_sim import Sim
 
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.client import Client, Stream
-from ansible_collections.arcpro.b70.plugins.module_utils._promotion.gate import Gate
+from ansible_collections.arcpro.b70.plugins.module_utils._promotion.gate import PromotionGate
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.items import PromotionPlan
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Reply
 from clients.line import SOURCE, process
@@ -79,7 +79,7 @@ def judge(tmp_path: Path) -> Iterator[Judge]:
             limit_s = 2.0 if "hang-stream" in faults else 120.0
             host = Real(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{sim.port}", limit_s, **changes)
             plan = PromotionPlan(items=(item,), quiet_s=60.0, request_timeout_s=120.0)
-            gate = Gate(host, host.profile, plan)
+            gate = PromotionGate(host, host.profile, plan)
             gate.run()
             (row,) = gate.seen["rows"]
             json.dumps(row, allow_nan=False)

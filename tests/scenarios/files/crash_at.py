@@ -20,11 +20,11 @@ from typing import Any
 
 sys.path.insert(0, "/opt/b70/lib")
 
-from b70slot.do.progress import Progress  # type: ignore[import-not-found]
+from b70slot.do.progress import ProgressFile  # type: ignore[import-not-found]
 
 PHASE, DIRECTION, STATE, HOW = sys.argv[1:5]
 REACHED = Path("/run/b70-sim/reached")
-say = Progress.say
+say = ProgressFile.say
 
 
 def crashing_say(self: Any, event: str, **fields: Any) -> None:
@@ -39,6 +39,6 @@ def crashing_say(self: Any, event: str, **fields: Any) -> None:
         time.sleep(0.02)
 
 
-Progress.say = crashing_say
+ProgressFile.say = crashing_say
 sys.argv = ["/opt/b70/bin/b70ctl", *sys.argv[6:]]
 runpy.run_path(sys.argv[0], run_name="__main__")

@@ -23,7 +23,7 @@ from ..ask import pooling
 from ..decide import recover
 from ..decide.controller import BUSY, LOOK_S, STARTS, Book, ControllerStep, Do, View, next_step
 from ..decide.machine import STARTING, RunKind
-from ..do import settle
+from ..do import transaction
 from ..do.driver import Driver, Outcome, predict
 from ..face import api
 from ..kinds.kernel import CardFault, card_faults
@@ -34,9 +34,9 @@ from ..look.journal import read_memory
 from ..look.node_link import ask
 from ..look.observe import health_of, load_profile, slot_units
 from ..model import liveness, quarantine, replicas, standby
-from ..model.journal import CONTROLLER, WATCHDOG, Memory, encode
-from ..model.liveness import Climb, Judgement, Liveness, Policy, Rung, Sample, Verdict
-from ..model.liveness_file import ACTIONS, SCHEMA, Action, Card, Next, Row, Told, Verification, read_liveness
+from ..model.journal import CONTROLLER, WATCHDOG, JournalMemory, encode
+from ..model.liveness import Climb, EngineSample, Liveness, LivenessJudgement, LivenessVerdict, Policy, Rung
+from ..model.liveness_file import ACTIONS, SCHEMA, Action, CardReading, Next, Row, Told, Verification, read_liveness
 from ..model.profile import POOLING, CanaryCase, Profile
 from ..model.published import reason_of
 from ..model.slot_file import read_slot_file
@@ -51,12 +51,12 @@ METRICS_LIMIT_S = 5.0
 AGAIN_S = 300.0  # between two verifications, for example after one that gave way or could not begin
 KERNEL_LINES = 300
 UNHEARD_LOOKS = 2  # the engine is ended before the followers end their parts (nodes.FOLLOWER_GRACE_S)
-UNKNOWN = Judgement(Verdict.UNKNOWN)
+UNKNOWN = LivenessJudgement(LivenessVerdict.UNKNOWN)
 Replies = Generator["tuple[int, Reply, float] | None", None, None]
 
 
 @dataclass(frozen=True)
-class Question:
+class WatchdogQuestion:
     """The watchdog's own question that waits for its answer. case: the answer is known; None: any will do."""
 
     replies: Replies
@@ -69,11 +69,11 @@ class Watched:
 
     single: Profile
     unit: UnitState
-    samples: tuple[Sample, ...] = ()
-    judged: Judgement = UNKNOWN
+    samples: tuple[EngineSample, ...] = ()
+    judged: LivenessJudgement = UNKNOWN
     since: str = ""  # when the verdict became this one
     moved_at: float = 0.0  # monotonic time when it was last seen to work, or was last asked
-    question: Question | None = None
+    question: WatchdogQuestion | None = None
     answered: int = 0  # number of answered questions
     tells: bool = False  # whether its metrics show that it works
     reported: bool = False  # whether it was reported as wedged
@@ -84,7 +84,7 @@ class Watched:
     @property
     def works(self) -> bool:
         """Return whether it was seen to move at the last look."""
-        return self.judged.verdict is Verdict.BUSY and self.moved_at == self.samples[-1].at
+        return self.judged.verdict is LivenessVerdict.BUSY and self.moved_at == self.samples[-1].at
 
     @property
     def name(self) -> str:
@@ -175,7 +175,7 @@ class Controller:
         if not self.working:
             self.book = self._booked(memory, state, units)
         starts = _stirring(units)
-        wedged = any(one.judged.verdict is Verdict.WEDGED and not one.reported for one in self.engines.values())
+        wedged = any(one.judged.verdict is LivenessVerdict.WEDGED and not one.reported for one in self.engines.values())
         self._left = self._leave(starts)
         kind = RunKind.NOTHING if busy else self._needed()
         return View(
@@ -205,12 +205,12 @@ class Controller:
         try:
             with self.fx.locks.hold(self.layout.lock_file, note, 0.0):
                 front = FrontdoorLink(self.fx, self.layout)
-                settle.close_dead(self.fx, self.layout, front, why, api.new_switch_id(self._now()), self.say)
+                transaction.close_dead(self.fx, self.layout, front, why, api.new_switch_id(self._now()), self.say)
         except (SlotFault, OSError) as error:
             self.say(f"what is gone could not be closed: {error}")
         return read_state(self.fx, self.layout)
 
-    def _booked(self, memory: Memory, state: SlotState | None, units: Sequence[UnitState]) -> Book:
+    def _booked(self, memory: JournalMemory, state: SlotState | None, units: Sequence[UnitState]) -> Book:
         """Return the book of failed tries: what is served and verified has none."""
         said = memory.wanted
         book = self.book.of("" if said is None else f"{said.profile} {said.at}")
@@ -242,7 +242,7 @@ class Controller:
         self.book = self.book.passed("")
         return predicted.plan.kind
 
-    def _policy(self, memory: Memory) -> Policy:
+    def _policy(self, memory: JournalMemory) -> Policy:
         """Return what to do about a wedged engine. One that no restart cures is closed."""
         policy = self._settings.policy
         again = policy is not Policy.RESTART or liveness.may_restart(memory.attempts, self._moment())
@@ -252,7 +252,7 @@ class Controller:
         profile = self.profile
         # A verification does not wait until nobody is served: clients get doubtful answers meanwhile.
         idle = all(
-            one.question is None and (one.judged.verdict is Verdict.IDLE or (self._urgent and one.works))
+            one.question is None and (one.judged.verdict is LivenessVerdict.IDLE or (self._urgent and one.works))
             for one in self._open
         )
         if profile is not None and kind_of(profile.engine.kind).remote:
@@ -270,7 +270,7 @@ class Controller:
             self._ask()
         elif isinstance(step.do, Policy):
             for watched in self.engines.values():
-                if watched.judged.verdict is Verdict.WEDGED and not watched.reported:
+                if watched.judged.verdict is LivenessVerdict.WEDGED and not watched.reported:
                     watched.reported = True
                     self._on_wedged(watched, step.do)
         elif isinstance(step.do, Rung) and (named := profile or self._quarantined) is not None:
@@ -387,7 +387,7 @@ class Controller:
             watched.moved_at = sample.at
         watched.samples = liveness.kept((*watched.samples, sample), patience_s)
         judged = liveness.judge(watched.samples, patience_s)
-        if judged.verdict is not Verdict.WEDGED and watched.judged.verdict is Verdict.WEDGED:
+        if judged.verdict is not LivenessVerdict.WEDGED and watched.judged.verdict is LivenessVerdict.WEDGED:
             if still:
                 # The waiting clients have given up, which is no sign of work.
                 return
@@ -636,7 +636,7 @@ class Controller:
     def _rung(self, *, anew: bool) -> Rung | None:
         """Return the next rung for a lost card whose engine does no work; None if there is none."""
         held = self._held
-        wedged = any(one.judged.verdict is Verdict.WEDGED for one in self.engines.values())
+        wedged = any(one.judged.verdict is LivenessVerdict.WEDGED for one in self.engines.values())
         # The engine died of the lost card, and the slot could not restart it. One that a person stopped stays down.
         given_up = anew and held is not None and not held.reason and held.slot == self.layout.slot
         named = self.profile or self._quarantined
@@ -647,7 +647,7 @@ class Controller:
 
     def _take(self, rung: Rung, profile: Profile) -> None:
         held = self._held
-        wedged = tuple(key for key, one in self.engines.items() if one.judged.verdict is Verdict.WEDGED)
+        wedged = tuple(key for key, one in self.engines.items() if one.judged.verdict is LivenessVerdict.WEDGED)
         line = next((fault.line for fault in self._lost.values()), held.line if held is not None else "")
         self._read_kernel_log(profile)  # its lines about this may be newer than the last look
         self._did(str(rung), f"a card of {profile.name} is lost")
@@ -704,11 +704,11 @@ class Controller:
         except (SlotFault, OSError) as error:
             self.say(f"clients can't be told why nothing is served: {error}")
 
-    def _card_rows(self) -> tuple[Card, ...]:
+    def _card_rows(self) -> tuple[CardReading, ...]:
         nodes = {} if self.profile is None else strangers.addresses_of(self.fx, self.profile)
-        rows = {pci: Card(pci) for pci in (*nodes.values(), *self.faults) if pci}
+        rows = {pci: CardReading(pci) for pci in (*nodes.values(), *self.faults) if pci}
         for card in self.fx.processes.card_memory(tuple(nodes)):
-            rows[nodes[card.node]] = Card(nodes[card.node], card.used, card.total, card.ecc)
+            rows[nodes[card.node]] = CardReading(nodes[card.node], card.used, card.total, card.ecc)
         return tuple(replace(card, faults=self.faults[pci]) for pci, card in sorted(rows.items()) if pci)
 
     def _tell(self) -> None:
@@ -767,7 +767,7 @@ def _stirring(units: Sequence[UnitState]) -> tuple[UnitState, ...]:
 
 
 def _reason(one: Watched) -> str:
-    if one.judged.verdict is not Verdict.WEDGED:
+    if one.judged.verdict is not LivenessVerdict.WEDGED:
         return ""
     return "closed: requests waited and nothing moved" if one.closed else "requests wait and nothing moves"
 
@@ -789,7 +789,7 @@ def _generations(front: Mapping[str, Any] | None, single: Profile) -> int | None
     return None
 
 
-def _question(fx: Effects, single: Profile, limit_s: float) -> Question | None:
+def _question(fx: Effects, single: Profile, limit_s: float) -> WatchdogQuestion | None:
     """Ask what has a short answer that is known, for one token, or for the numbers of one text; don't wait for it."""
     task, case = single.engine.task, canaries.known_question(single)
     if task == "transcription":
@@ -802,7 +802,7 @@ def _question(fx: Effects, single: Profile, limit_s: float) -> Question | None:
     else:
         body = canaries.first_token_payload(single, logprobs=False)
     url = f"{single.engine.backend_url}{pooling.PATHS.get(task, canaries.PATH)}"
-    return Question(fx.http.post_together(url, [body], limit_s), case)
+    return WatchdogQuestion(fx.http.post_together(url, [body], limit_s), case)
 
 
 def _wrong(single: Profile, case: CanaryCase | None, reply: Reply, seconds: float) -> str:

@@ -24,7 +24,7 @@ from ..look.journal import read_memory
 from ..look.node_link import ask, heard, mapping, read_part, weights_of
 from ..look.observe import installed_profiles, load_profile, load_wanted, slot_units
 from ..model import nodes, quarantine
-from ..model.nodes import ENDED, REFUSED, RUNS, Group, Node, Offer, Part, Report, Wish
+from ..model.nodes import ENDED, REFUSED, RUNS, FollowerPart, Group, Node, NodeReport, Offer, Wish
 from ..model.profile import Profile
 from ..model.rendering import pending, put_in_place
 from ..model.slot_file import read_slot_file
@@ -60,7 +60,7 @@ class NodeService:
         self._fx, self._layout, self._say, self._aside = fx, layout, say, aside
         self._key_file = key_file or layout.node_key_file
         self._silent_since: dict[str, float] = {}
-        self._answers: dict[str, Report | str] = {}
+        self._answers: dict[str, NodeReport | str] = {}
         self._asked_all_at: float | None = None
         self._offers: dict[str, Offer] = {}
         self._offers_at: float | None = None
@@ -72,7 +72,7 @@ class NodeService:
         self._told = ""
         self.busy = ""  # the task that holds up the next look
 
-    def look(self) -> Report | None:
+    def look(self) -> NodeReport | None:
         """Look once and act on it. Return the report of this node; None if it is in no group."""
         fx, layout = self._fx, self._layout
         group = read_slot_file(fx, layout).nodes
@@ -84,7 +84,7 @@ class NodeService:
         wish = self._lead(group, wishes) if not group.rank else None
         if group.rank:
             self._follow(group, self._answers[group.leader.name])
-        report = Report(
+        report = NodeReport(
             name=group.own.name,
             at=at,
             hosts=tuple(node.name for node in group.hosts),
@@ -159,11 +159,11 @@ class NodeService:
         finally:
             self.busy = ""
 
-    def _tell(self, report: Report) -> None:
+    def _tell(self, report: NodeReport) -> None:
         """Write what `b70ctl status` shows, if it has changed."""
         answers = self._answers
         own, *others = (
-            plain(replace(said, at=0.0, age=0.0)) if isinstance(said, Report) else said
+            plain(replace(said, at=0.0, age=0.0)) if isinstance(said, NodeReport) else said
             for said in (report, *answers.values())
         )
         text = json.dumps({"own": own, "others": dict(zip(answers, others, strict=True))})
@@ -220,7 +220,7 @@ class NodeService:
         except (SlotFault, OSError):
             return True  # it can't be ruled out
 
-    def _tell_wait(self, group: Group, wish: Wish, unit: UnitState, reports: Mapping[str, Report]) -> None:
+    def _tell_wait(self, group: Group, wish: Wish, unit: UnitState, reports: Mapping[str, NodeReport]) -> None:
         """Tell clients which node the engine waits for, if nothing has told them since the boot."""
         if unit.settled or read_state(self._fx, self._layout) is not None:
             return
@@ -246,8 +246,8 @@ class NodeService:
 
     # --- a follower
 
-    def _follow(self, group: Group, leader: Report | str) -> None:
-        part, wish = read_part(self._fx, self._layout), leader.wish if isinstance(leader, Report) else None
+    def _follow(self, group: Group, leader: NodeReport | str) -> None:
+        part, wish = read_part(self._fx, self._layout), leader.wish if isinstance(leader, NodeReport) else None
         running = {unit.name: unit for unit in self._running()}
         theirs = None if part is None else running.get(self._layout.unit(part.profile))
         if part is not None and part.state == RUNS and (theirs is None or not theirs.settled):
@@ -269,10 +269,10 @@ class NodeService:
         elif act.start is not None:
             with self._announced(f"it begins its part of {act.start.profile}"):
                 self._begin(group, act.start)
-        elif isinstance(leader, Report) and (leader.settled or (wish is not None and group.rank >= wish.count)):
+        elif isinstance(leader, NodeReport) and (leader.settled or (wish is not None and group.rank >= wish.count)):
             self._give_back(running)
 
-    def _keep(self, part: Part) -> Part:
+    def _keep(self, part: FollowerPart) -> FollowerPart:
         self._say(f"the part of {part.profile} {part.state}{': ' * bool(part.reason)}{part.reason}")
         self._part_at = self._fx.clock.monotonic()
         self._fx.files.write(self._layout.part_file, document(part, nodes.SCHEMA))
@@ -317,9 +317,9 @@ class NodeService:
             self._clear(profile)
             self._start(profile)
         except (SlotFault, OSError) as fault:
-            self._keep(Part(wish.profile, wish.epoch, REFUSED, str(fault)))
+            self._keep(FollowerPart(wish.profile, wish.epoch, REFUSED, str(fault)))
             return
-        self._keep(Part(wish.profile, wish.epoch, RUNS))
+        self._keep(FollowerPart(wish.profile, wish.epoch, RUNS))
         with suppress(Fault, OSError):
             words = f"part of {wish.profile}, led by {group.leader.name} (node {group.rank} of {wish.count})"
             self._publish("stopped", words)

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from ..model.journal import IDLE, Memory, Verified
+from ..model.journal import IDLE, JournalMemory, Verified
 from ..model.profile import Profile, parse_profile
 from ..model.quarantine import Quarantine
 from ..model.rendering import Rendering, without_a_start
@@ -71,7 +71,7 @@ class RunKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Look:
+class TargetEngine:
     """One engine of the target as RESOLVE found it.
 
     single: one of `Profile.singles`. same: it was started from the current rendering. healthy: it answers /health.
@@ -89,20 +89,20 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SlotSeen:
     """The host as RESOLVE found it. target: as rendered (or planned) now; None if the slot is to be stopped."""
 
     target: Profile | None = None
     state: SlotState | None = None
     units: tuple[UnitState, ...] = ()
     legacy: tuple[UnitState, ...] = ()
-    looks: tuple[Look, ...] = ()  # the target's engines
+    looks: tuple[TargetEngine, ...] = ()  # the target's engines
     current_env_matches: bool = False
     published: bool = False  # the state file shows the rendered limits and the like
     rendering: Rendering | None = None  # what the target starts from
     live: Rendering | None = None  # the target's rendering that is in place now
     kept: bool = True  # an engine that stays needs nothing new in place, and its committed copy is current
-    memory: Memory = field(default_factory=Memory)
+    memory: JournalMemory = field(default_factory=JournalMemory)
     verified: Verified | None = None  # the last verified profile
     previous: Profile | None = None  # the profile of `verified`, as committed or as in place
     back: Rendering | None = None  # what `previous` starts from
@@ -184,7 +184,7 @@ def _beside(profile: Profile | None) -> tuple[Phase, ...]:
     return (Phase.GUARD, Phase.JOURNAL, Phase.RELEASE, Phase.START, *_verifying(profile), *last)
 
 
-def _proven(request: Request, seen: Seen, look: Look) -> bool:
+def _proven(request: Request, seen: SlotSeen, look: TargetEngine) -> bool:
     """Return whether this engine process has passed what the gate requires, with the current rendering."""
     state = seen.state
     if state is None or state.phase != "serving" or state.profile_name != seen.target_name:
@@ -195,7 +195,7 @@ def _proven(request: Request, seen: Seen, look: Look) -> bool:
     return verified or request.gate is not Gate.VERIFIED
 
 
-def _kind(request: Request, seen: Seen) -> tuple[RunKind, tuple[int, ...]]:
+def _kind(request: Request, seen: SlotSeen) -> tuple[RunKind, tuple[int, ...]]:
     """Return (what is to be done, for which of the target's engines)."""
     running = [unit for unit in (*seen.units, *seen.legacy) if unit.running]
     if not request.active:
@@ -245,11 +245,11 @@ def _kind(request: Request, seen: Seen) -> tuple[RunKind, tuple[int, ...]]:
     return RunKind.FINISH, everything
 
 
-def _wedged(request: Request, look: Look) -> bool:
+def _wedged(request: Request, look: TargetEngine) -> bool:
     return look.unit.invocation_id in request.wedged
 
 
-def _of_some(request: Request, seen: Seen, down: list[int], unproven: list[int]) -> tuple[RunKind, tuple[int, ...]]:
+def _of_some(request: Request, seen: SlotSeen, down: list[int], unproven: list[int]) -> tuple[RunKind, tuple[int, ...]]:
     """Return the same as `_kind` if engines are down, or run unproven.
 
     A slot that settles by itself takes one engine after the other, running ones first, so that the first one is soon
@@ -278,7 +278,7 @@ def _left(request: Request, unit: UnitState) -> bool:
     return any(unit.name == name and (not unit.settled or unit.invocation_id == told) for name, told in request.leave)
 
 
-def _in_place(request: Request, seen: Seen) -> tuple[RunKind, tuple[int, ...]]:
+def _in_place(request: Request, seen: SlotSeen) -> tuple[RunKind, tuple[int, ...]]:
     """Return the same as `_kind` to verify what runs in place. Raise SlotFault if only a switch could do that."""
     name = seen.target_name
     units = seen.target_units
@@ -300,7 +300,7 @@ def _in_place(request: Request, seen: Seen) -> tuple[RunKind, tuple[int, ...]]:
     return (RunKind.VERIFY, unproven) if unproven else (RunKind.RECHECK, standing)
 
 
-def _serves(request: Request, seen: Seen) -> bool:
+def _serves(request: Request, seen: SlotSeen) -> bool:
     """Return whether clients are served as this run begins. A run that settles another one has nothing to wait for."""
     served = seen.state is not None and seen.state.open
     return served and request.mode is Mode.SWITCH and seen.memory.interrupted is None
@@ -333,7 +333,7 @@ def _forward(
     return (*head, *prepare, *clear, Phase.CLOSE, *drain, *STOPPING, Phase.START, *verifying, *FINISHING)
 
 
-def _previous(request: Request, seen: Seen, kind: RunKind, *, partial: bool) -> Profile | None:
+def _previous(request: Request, seen: SlotSeen, kind: RunKind, *, partial: bool) -> Profile | None:
     """Return the profile of the way back: the last verified one, unless that would only repeat what just failed.
 
     A profile that is verified in place can go back to itself, to a fresh process of the same rendering. So can one that
@@ -353,7 +353,7 @@ def _previous(request: Request, seen: Seen, kind: RunKind, *, partial: bool) -> 
     return seen.previous
 
 
-def why_plain(request: Request, seen: Seen, kind: RunKind, previous: Profile | None) -> str:
+def why_plain(request: Request, seen: SlotSeen, kind: RunKind, previous: Profile | None) -> str:
     """Return why clients can't be served throughout a switch; empty if they can.
 
     A single engine starts beside the old one, several are replaced in batches. Batches of both renderings serve side by
@@ -391,7 +391,7 @@ def why_plain(request: Request, seen: Seen, kind: RunKind, previous: Profile | N
     )
 
 
-def _serves_clients(seen: Seen, look: Look) -> bool:
+def _serves_clients(seen: SlotSeen, look: TargetEngine) -> bool:
     """Return whether clients get answers from this engine, and it was verified."""
     passed = {} if seen.state is None else seen.state.passed
     return look.stands and look.unit.settled and bool(passed.get(look.unit.invocation_id))
@@ -402,7 +402,7 @@ def _seen_by_clients(profile: Profile) -> tuple[object, ...]:
     return profile.units, profile.engine.served_model_name, own
 
 
-def _batches(request: Request, seen: Seen) -> tuple[tuple[int, ...], ...]:
+def _batches(request: Request, seen: SlotSeen) -> tuple[tuple[int, ...], ...]:
     """Return the places of the engines that are replaced together, so that enough of them keep serving.
 
     Those that serve nobody come first.
@@ -414,7 +414,7 @@ def _batches(request: Request, seen: Seen) -> tuple[tuple[int, ...], ...]:
 
 
 def _serving_on(
-    request: Request, seen: Seen, kind: RunKind, previous: Profile | None, alone: tuple[int, ...]
+    request: Request, seen: SlotSeen, kind: RunKind, previous: Profile | None, alone: tuple[int, ...]
 ) -> tuple[bool, tuple[tuple[int, ...], ...]]:
     """Return (whether the target starts beside what is served, the batches); (False, ()) is the plain way.
 
@@ -436,7 +436,7 @@ def _serving_on(
     return (True, ()) if count == 1 else (False, _batches(request, seen))
 
 
-def plan(request: Request, seen: Seen) -> SwitchPlan:
+def plan(request: Request, seen: SlotSeen) -> SwitchPlan:
     """Return the run that leads from what was seen to what was requested."""
     kind, scope = _in_place(request, seen) if request.recheck else _kind(request, seen)
     everything = tuple(range(len(seen.looks)))
@@ -501,7 +501,7 @@ def plan(request: Request, seen: Seen) -> SwitchPlan:
     )
 
 
-def _check_room(seen: Seen) -> None:
+def _check_room(seen: SlotSeen) -> None:
     """Raise SlotFault if another slot's engine runs on a card that the target's engine needs."""
     for neighbour in seen.neighbours:
         if neighbour.units:
@@ -511,7 +511,7 @@ def _check_room(seen: Seen) -> None:
             )
 
 
-def taken(seen: Seen, plan: SwitchPlan) -> Seen:
+def taken(seen: SlotSeen, plan: SwitchPlan) -> SlotSeen:
     """Return `seen` with as much of a new rendering as the plan takes.
 
     An engine that stays proves nothing that only a start applies.
@@ -526,7 +526,7 @@ def taken(seen: Seen, plan: SwitchPlan) -> Seen:
 
 def _actions(
     request: Request,
-    seen: Seen,
+    seen: SlotSeen,
     steps: tuple[SwitchStep, ...],
     scoped: tuple[str, ...],
     stop: tuple[str, ...],

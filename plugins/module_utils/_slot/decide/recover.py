@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..model import replicas
-from ..model.journal import INTERRUPTED, Attempt, Memory
+from ..model.journal import INTERRUPTED, Attempt, JournalMemory
 from ..model.profile import STATUSES
 from ..model.state_file import SlotState
 from ..words.types import End, Gate, Layout, Mode, Request, UnitState
@@ -58,14 +58,16 @@ def stopped_by_hand(state: SlotState | None, units: Sequence[UnitState]) -> tupl
     return tuple(unit for unit in down if known.get(unit.name) == unit.invocation_id)
 
 
-def _unsettled(memory: Memory) -> Attempt | None:
+def _unsettled(memory: JournalMemory) -> Attempt | None:
     """Return the interrupted attempt that no run has settled since. One that touched nothing has settled nothing."""
     ended = (attempt for attempt in reversed(memory.attempts) if attempt.outcome not in (End.UNTOUCHED, End.DEFERRED))
     last = next(ended, None)
     return last if last is not None and last.outcome in (None, INTERRUPTED) else None
 
 
-def choose(layout: Layout, state: SlotState | None, units: Sequence[UnitState], memory: Memory, mode: Mode) -> Choice:
+def choose(
+    layout: Layout, state: SlotState | None, units: Sequence[UnitState], memory: JournalMemory, mode: Mode
+) -> Choice:
     """Choose what the slot is to serve now: what the journal says, whatever has happened since.
 
     A switch that was interrupted has said nothing yet, so the slot goes back to what was wanted before it; one whose

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..ask import canary as canaries
-from ..ask import hearing, pooling
+from ..ask import pooling, transcription
 from ..ask.baseline import SCHEMA, Baseline, Recorded, baseline_file, expected_of, parse_baseline
 from ..ask.canary import CanaryResult
 from ..decide.machine import record_action
@@ -34,7 +34,7 @@ def _first_token(run: Run) -> None:
         _first_numbers(run, engine)
         return
     if engine.profile.engine.task == "transcription":
-        hearing.text_of(_sent(run, engine, hearing.PROBE)[0])
+        transcription.text_of(_sent(run, engine, transcription.PROBE)[0])
         return
     reply, _seconds = _posted(run, engine, canaries.first_token_payload(engine.profile, logprobs=True))
     if canaries.nan_logprob(reply):
@@ -226,7 +226,7 @@ def _without_words(run: Run, engine: EngineRun, case: CanaryCase, attempt: int) 
     profile = engine.profile
     reply, seconds = _sent(run, engine, case)
     try:
-        check = hearing.check_answer if case.audio is not None else pooling.check_answer
+        check = transcription.check_answer if case.audio is not None else pooling.check_answer
         return check(profile, case, reply, seconds, attempt)
     except SlotFault as fault:
         raise _no_answer(run, profile, case, fault, seconds, attempt) from fault
@@ -247,9 +247,9 @@ def _sent(run: Run, engine: EngineRun, case: CanaryCase) -> tuple[Reply, float]:
         return _posted(run, engine, pooling.payload(engine.profile, case))
     run.give_way()
     begun, profile = run.fx.clock.monotonic(), engine.profile
-    file = Upload("canary.wav", hearing.sound(case.audio), "audio/wav")
-    url = f"{profile.engine.backend_url}{hearing.PATH}"
-    reply = run.fx.http.upload(url, hearing.fields(profile), file, profile.canary.timeout_s)
+    file = Upload("canary.wav", transcription.sound(case.audio), "audio/wav")
+    url = f"{profile.engine.backend_url}{transcription.PATH}"
+    reply = run.fx.http.upload(url, transcription.fields(profile), file, profile.canary.timeout_s)
     return reply, run.fx.clock.monotonic() - begun
 
 

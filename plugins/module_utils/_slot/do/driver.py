@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..ask.canary import CanaryResult
 from ..decide import machine, recover
-from ..decide.machine import JUDGING, STARTING, UNTOUCHED, RunKind, Seen, SwitchPlan, SwitchStep, clear_action
+from ..decide.machine import JUDGING, STARTING, UNTOUCHED, RunKind, SlotSeen, SwitchPlan, SwitchStep, clear_action
 from ..kinds.first_error import FirstError, first_error
 from ..kinds.symptoms import Match, diagnose
 from ..kinds.table import DEFAULT, kind_of
@@ -23,7 +23,7 @@ from ..look.journal import read_memory
 from ..look.node_link import lost_part
 from ..look.observe import load_profile, near_end, neighbours, observe, other_slots, slot_units
 from ..model import quarantine
-from ..model.journal import INTERRUPTED, Attempt, Memory, encode
+from ..model.journal import INTERRUPTED, Attempt, JournalMemory, encode
 from ..model.nodes import for_clients
 from ..model.profile import STATUSES, Profile
 from ..model.state_file import stamp
@@ -45,10 +45,10 @@ from ..words.types import (
     ToldToEndFault,
     UnitState,
 )
-from . import asking, phases, settle, warming
+from . import asking, phases, transaction, warming
 from .phases import kernel_lines
 from .prepare import prepare
-from .progress import Progress
+from .progress import ProgressFile
 from .run import EngineRun, Run
 
 LOG_LINES = 12
@@ -66,7 +66,7 @@ class Outcome:
     end: End
     request: Request  # with what mode RECOVER or BOOT chose
     chosen: str  # and why
-    seen: Seen
+    seen: SlotSeen
     plan: SwitchPlan
     profile: Profile | None
     profile_name: str | None
@@ -95,15 +95,15 @@ class Driver:
         self._locks, self._cards = ExitStack(), ExitStack()
         self._locked = self._tell = False
         self._held: set[str] = set()  # the cards that are locked for this slot
-        progress = Progress(fx, layout, request.switch_id, os.getpid())
+        progress = ProgressFile(fx, layout, request.switch_id, os.getpid())
         self._run = Run(fx, layout, request, FrontdoorLink(fx, layout), progress)
         self._do: dict[Phase, Callable[[Run], None]] = {
-            Phase.GUARD: settle.guard,
-            Phase.JOURNAL: settle.journal,
+            Phase.GUARD: transaction.guard,
+            Phase.JOURNAL: transaction.journal,
             Phase.PREPARE: prepare,
             Phase.CLEAR: self._clear,
-            Phase.CLOSE: settle.close,
-            Phase.DRAIN: settle.drain,
+            Phase.CLOSE: transaction.close,
+            Phase.DRAIN: transaction.drain,
             Phase.STOP: self._stop,
             Phase.RELEASE: self._release,
             Phase.START: phases.start,
@@ -114,9 +114,9 @@ class Driver:
             Phase.WARM_UP: warming.warm_up,
             Phase.CANARY: asking.canary,
             Phase.OPEN: self._open,
-            Phase.ENABLE: settle.enable,
-            Phase.COMMIT: settle.commit,
-            Phase.RESTORE: settle.restore,
+            Phase.ENABLE: transaction.enable,
+            Phase.COMMIT: transaction.commit,
+            Phase.RESTORE: transaction.restore,
         }
 
     def run(self) -> Outcome:
@@ -136,13 +136,13 @@ class Driver:
                         # open, and the next one settles it. Until then the failed engine serves no client.
                         state = replace(state, end=End.INTERRUPTED)
                         if waits or (run.rechecking and step.phase in STARTING):
-                            settle.give_up(run, for_clients(run.lost) if waits else run.reason())
+                            transaction.give_up(run, for_clients(run.lost) if waits else run.reason())
                         if waits:
                             self._end_engine()
             end = state.end or End.UNCHANGED
             untouched = end in (End.UNCHANGED, End.UNTOUCHED, End.DEFERRED)
             if self._locked and run.request.mode is not Mode.SWITCH and untouched:
-                settle.close_unproven(run, run.reason() or run.known.chosen)
+                transaction.close_unproven(run, run.reason() or run.known.chosen)
             if run.evidence.journaled and not run.evidence.recorded and end is not End.INTERRUPTED:
                 self._record(end)
             self._cards.close()
@@ -163,7 +163,7 @@ class Driver:
             if cause is not None:
                 run.know(seen=replace(run.seen, quarantine=quarantine.record_of(self._fx, run.layout, cause)))
             if act and run.request.mode is Mode.SWITCH and Phase.GUARD in run.plan.forward:
-                warnings += settle.guard_checks(run)
+                warnings += transaction.guard_checks(run)
         except (SlotFault, OSError) as fault:
             if not isinstance(fault, SlotFault):
                 fault = HostFault(str(fault))
@@ -223,7 +223,7 @@ class Driver:
         run, clock = self._run, self._fx.clock
         run.about(step)
         if step.cold and step.phase is Phase.STOP:
-            run.clients.wait = settle.wait_of(run)
+            run.clients.wait = transaction.wait_of(run)
         begun = clock.monotonic()
         self._announce(step)
         result: SwitchPlan | Failure | None = None
@@ -342,7 +342,7 @@ class Driver:
         held = self._quarantine(cause)
         run.know(seen=replace(run.seen, quarantine=held))
         # The log of that process has been judged: nobody looks at it again.
-        settle.close_unproven(run, held.published())
+        transaction.close_unproven(run, held.published())
 
     def _quarantine(self, cause: quarantine.Cause) -> quarantine.Quarantine:
         held, problems = quarantine.impose(self._fx, self._run.layout, cause)
@@ -366,7 +366,7 @@ class Driver:
                 strangers.check_port(run.fx, single)
         for engine in run.each():
             strangers.check_port(run.fx, engine.profile)
-        settle.open_frontdoor(run)
+        transaction.open_frontdoor(run)
 
     @staticmethod
     def _stop(run: Run) -> None:
@@ -378,11 +378,11 @@ class Driver:
             # The engine that serves was verified; another one that does not end is no reason to stop it.
             run.warn(f"{fault.message} ({fault.got}); {run.profile.name} is served beside it")
         if run.beside_old:
-            settle.tell_alone(run)
+            transaction.tell_alone(run)
 
     def _release(self, run: Run) -> None:
         if run.beside_old:
-            settle.tell_beside(run)
+            transaction.tell_beside(run)
         self._hold_cards(run)
         phases.release(run)
 
@@ -410,13 +410,13 @@ class Driver:
     def _alive(run: Run) -> None:
         phases.alive(run)
         if not run.rechecking:
-            settle.show_coming(run, "switching", "loads", loading=True)
+            transaction.show_coming(run, "switching", "loads", loading=True)
 
     @staticmethod
     def _health(run: Run) -> None:
         phases.health(run)
         if not run.rechecking:
-            settle.show_coming(run, "verifying", "is being verified", loading=False)
+            transaction.show_coming(run, "verifying", "is being verified", loading=False)
 
     def _clear(self, run: Run) -> None:
         """Stop the slots that use cards of the target, each in a run of its own, while this slot still serves."""
@@ -573,7 +573,9 @@ class Driver:
         kept = end in (End.ROLLED_BACK, End.COMMITTED) and run.clients.served is not None
         profile = run.clients.served if kept else None
         try:
-            settle.record_end(run, end, profile.name if profile else None, profile.fingerprint if profile else None)
+            transaction.record_end(
+                run, end, profile.name if profile else None, profile.fingerprint if profile else None
+            )
         except OSError as error:
             run.warn(f"the end of this run could not be written to the journal: {error}")
 
@@ -648,7 +650,7 @@ def _back_id(switch_id: str, slot: str) -> str:
     return f"{switch_id}-{slot}-back"
 
 
-def _stopped_by(memory: Memory, switch_id: str, slot: str) -> Attempt | None:
+def _stopped_by(memory: JournalMemory, switch_id: str, slot: str) -> Attempt | None:
     """Return the stop of a slot for this switch, if it is the last decision about the slot, else None.
 
     An interrupted run, and the stop that settled it, are no decisions.
@@ -679,7 +681,7 @@ class Prediction(NamedTuple):
     tell: whether clients are told so, because somebody did something by hand.
     """
 
-    seen: Seen
+    seen: SlotSeen
     plan: SwitchPlan
     failure: Failure | None
     warnings: tuple[str, ...]

@@ -22,7 +22,7 @@ from ..model.rendering import committed, put_in_place
 from ..words.types import CardMemory, Direction, Holder, SlotFault, UnitState
 from . import standby
 from .progress import engine_hint
-from .run import EngineRun, Load, Run
+from .run import EngineLoad, EngineRun, Run
 
 ALIVE_LIMIT_S = 90.0
 RELEASE_LIMIT_S = 30.0
@@ -350,7 +350,7 @@ def health(run: Run) -> None:
             return
         if not waiting:
             if look.loads:
-                run.evidence.loads.append(Load(key, round(max(look.loads), 3)))
+                run.evidence.loads.append(EngineLoad(key, round(max(look.loads), 3)))
             return
         for engine in () if run.picking else look.healthy:
             # A ready engine that ends while others load ends the wait.

@@ -63,7 +63,7 @@ def last_progress(text: str, pid: int) -> str | None:
     return (f"{phase}: {hint}" if hint else phase) or None
 
 
-class Progress:
+class ProgressFile:
     """Writes the progress file. A file that can't be written never stops a switch."""
 
     def __init__(self, fx: Effects, layout: Layout, switch_id: str, pid: int) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 
 from .. import caches
 from ..ask.canary import CanaryResult
-from ..decide.machine import RunKind, Seen, SwitchPlan, SwitchStep
+from ..decide.machine import RunKind, SlotSeen, SwitchPlan, SwitchStep
 from ..kinds.table import kind_of
-from ..look import alike
+from ..look import wait_estimate
 from ..look.frontdoor import FrontdoorLink
 from ..model.load_times import driver_of, key_of
 from ..model.profile import Profile
@@ -37,7 +37,7 @@ from ..words.types import (
     UnitState,
     Way,
 )
-from .progress import Progress
+from .progress import ProgressFile
 
 KERNEL_RELEASE = PurePosixPath("/proc/sys/kernel/osrelease")
 DPKG_STATUS = PurePosixPath(caches.DPKG_STATUS)
@@ -58,7 +58,7 @@ class EngineRun:
 
 
 @dataclass(frozen=True)
-class Load:
+class EngineLoad:
     """The time of an engine from its start until it was healthy."""
 
     key: str
@@ -80,7 +80,7 @@ class Known:
     """The look at the host, and what is done about it. chosen: why mode RECOVER or BOOT chose what it did. beside:
     strangers on cards of the profile to go back to, before anything was touched."""
 
-    seen: Seen = field(default_factory=Seen)
+    seen: SlotSeen = field(default_factory=SlotSeen)
     plan: SwitchPlan = field(default_factory=lambda: SwitchPlan(RunKind.NOTHING))
     chosen: str = ""
     beside: tuple[Holder, ...] = ()
@@ -93,7 +93,7 @@ class Evidence:
     records: list[PhaseRecord] = field(default_factory=list)
     canary: list[CanaryResult] = field(default_factory=list)
     recorded_cases: tuple[str, ...] = ()  # canary cases whose answers became the baseline
-    loads: list[Load] = field(default_factory=list)
+    loads: list[EngineLoad] = field(default_factory=list)
     warmed: list[Any] = field(default_factory=list)  # of `warming.Warmed`
     actions: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -123,7 +123,7 @@ class Run:
     layout: Layout
     request: Request
     front: FrontdoorLink
-    progress: Progress
+    progress: ProgressFile
     known: Known = field(default_factory=Known)
     evidence: Evidence = field(default_factory=Evidence)
     clients: Clients = field(default_factory=Clients)
@@ -144,7 +144,7 @@ class Run:
     _driver_words: str = ""
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> SlotSeen:
         return self.known.seen
 
     @property
@@ -305,7 +305,7 @@ class Run:
         cold = cache and kind.compiles(engine.settings, engine.env) and self._cold(profile, PurePosixPath(cache))
         if not cold:
             return ""
-        eta_s = alike.wait_s(self.fx, self.layout, self.seen.memory.load_times, self.load_key(profile))
+        eta_s = wait_estimate.wait_s(self.fx, self.layout, self.seen.memory.load_times, self.load_key(profile))
         if eta_s is not None and eta_s < _WORTH_A_WORD_S:
             return ""
         most = "" if eta_s is not None else "up to "

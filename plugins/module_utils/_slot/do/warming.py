@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from ..ask import exact
+from ..ask import token_prompts
 from ..model.profile import Shape, WarmUp
 from ..words.types import SlotFault
 from .phases import current_engine
@@ -57,7 +57,7 @@ def warm_up(run: Run) -> None:
 def _warm(run: Run, engine: EngineRun, wanted: WarmUp) -> None:
     profile, clock = engine.profile, run.fx.clock
     begun, turn = clock.monotonic(), 0
-    known = exact.tokens(run.fx, profile, wanted.limit_s)
+    known = token_prompts.tokens(run.fx, profile, wanted.limit_s)
     for number, shape in enumerate(wanted.shapes, 1):
         which = "" if profile.replica is None else f"replica {profile.replica}: "
         run.progress.say(
@@ -78,7 +78,7 @@ def _send(
     """
     profile = engine.profile
     bodies = [
-        exact.body(profile, known, turn + index, shape.prompt_tokens, shape.output_tokens)
+        token_prompts.body(profile, known, turn + index, shape.prompt_tokens, shape.output_tokens)
         for index in range(shape.concurrency)
     ]
     late = SlotFault(
@@ -89,7 +89,9 @@ def _send(
     )
     if left_s <= 0:
         raise late
-    with closing(run.fx.http.post_together(f"{profile.engine.backend_url}{exact.PATH}", bodies, left_s)) as replies:
+    with closing(
+        run.fx.http.post_together(f"{profile.engine.backend_url}{token_prompts.PATH}", bodies, left_s)
+    ) as replies:
         for come in replies:
             if come is None:
                 # Every quiet second: an engine that ended is not waited for.

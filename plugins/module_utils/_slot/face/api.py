@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from .. import power
-from ..decide.machine import RunKind, Seen, SwitchPlan
+from ..decide.machine import RunKind, SlotSeen, SwitchPlan
 from ..do.driver import Driver, Outcome, predict
 from ..do.progress import last_progress
 from ..look import guards
@@ -32,7 +32,7 @@ from ..look.observe import (
     slot_units,
 )
 from ..model import maintenance, quarantine, replicas, standby
-from ..model.journal import Memory, failure_data, passed
+from ..model.journal import JournalMemory, failure_data, passed
 from ..model.liveness_file import next_of, read_liveness
 from ..model.production import promotion, status_here
 from ..model.recorded import recorded, works
@@ -65,7 +65,7 @@ def _diff(before: str, after: str, slot: str) -> dict[str, str]:
     return {"before": before, "after": after, "before_header": f"slot {slot}", "after_header": f"slot {slot}"}
 
 
-def _before(seen: Seen) -> str:
+def _before(seen: SlotSeen) -> str:
     state = seen.state
     enabled = ", ".join(unit.name for unit in (*seen.units, *seen.legacy) if unit.enabled)
     if state is None or state.phase != "serving":
@@ -73,7 +73,7 @@ def _before(seen: Seen) -> str:
     return _side(state.profile_name, state.fingerprint, state.verified, enabled)
 
 
-def _after(request: Request, layout: Layout, seen: Seen, plan: SwitchPlan) -> str:
+def _after(request: Request, layout: Layout, seen: SlotSeen, plan: SwitchPlan) -> str:
     if plan.kind is RunKind.NOTHING:
         return _before(seen)
     if not request.active or request.profile is None:
@@ -232,7 +232,7 @@ def _result(layout: Layout, request: Request, outcome: Outcome) -> dict[str, Any
     }
 
 
-def _verified_by(memory: Memory, profile: str | None, fingerprint: str | None) -> list[dict[str, Any]]:
+def _verified_by(memory: JournalMemory, profile: str | None, fingerprint: str | None) -> list[dict[str, Any]]:
     """Return the canary cases that verified this profile with this fingerprint last, as the journal remembers them."""
     known = memory.verified
     if known is None or (known.profile, known.fingerprint) != (profile, fingerprint):

@@ -35,11 +35,11 @@ class NodeServer:
             def log_message(self, *_words: object) -> None:
                 """Log nothing: each node asks every second."""
 
-        class Server(ThreadingHTTPServer):
+        class NodeHttpServer(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
             daemon_threads = True
 
-        self._server = Server((address, port), Handler)
+        self._server = NodeHttpServer((address, port), Handler)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     @property

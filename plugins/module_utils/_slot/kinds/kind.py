@@ -104,7 +104,7 @@ class Dialect:
 
 
 @dataclass(frozen=True)
-class Pool:
+class LlmPoolBackend:
     """The engine in the words of llm-pool's API; slot.json has this for every kind.
 
     backend: its name there. structured: whether its answers can follow a schema. settings: the setting of a profile for
@@ -157,7 +157,7 @@ class Kind:
     ] = {}  # for each interface to the cards: the variable that numbers those it may use
     cache_variable: str | None = None  # the variable that names the folder of its compile cache
     metrics = Metrics()
-    pool = Pool()
+    pool = LlmPoolBackend()
     sleep: Sleep | None = None  # None: it has no such requests
     version_at: tuple[str, str] = ("/version", "version")  # the path that tells its version, and the key in the answer
     # --- what it logs while it starts and when it fails, the most telling lines first

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..words.logline import Parts
 from . import gguf, known
-from .kind import Dialect, Kind, Metrics, Pool, Step, Weights
+from .kind import Dialect, Kind, LlmPoolBackend, Metrics, Step, Weights
 
 # Time since the start, a letter for the level, then the server's part and its function, or a function alone.
 _PREFIX = re.compile(
@@ -76,7 +76,7 @@ class LlamaServer(Kind):
         progress=("llamacpp:n_decode_total", "llamacpp:prompt_tokens_total", "llamacpp:tokens_predicted_total"),
     )
     version_at = ("/props", "build_info")
-    pool = Pool(
+    pool = LlmPoolBackend(
         "llama_server",
         structured=True,
         settings={

@@ -13,7 +13,7 @@ from typing import Any
 from ..words.logline import Parts
 from ..words.types import Reply, SlotFault
 from . import known
-from .kind import Kind, Pool, Step, Weights
+from .kind import Kind, LlmPoolBackend, Step, Weights
 
 # HAProxy writes the same to its log and, with this prefix, to its standard error.
 _PREFIX = re.compile(r"\[(?:NOTICE|WARNING|ALERT)\] +\(\d+\) : ")
@@ -31,7 +31,7 @@ class OpenAI(Kind):
     length_setting = "max_model_len"
     sequences_setting = "max_num_seqs"
     neutral = ("max_num_seqs",)
-    pool = Pool("openai_remote")
+    pool = LlmPoolBackend("openai_remote")
     steps = _STEPS
     symptoms = known.REMOTE
 

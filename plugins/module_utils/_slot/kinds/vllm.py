@@ -13,7 +13,7 @@ from typing import Any
 from ..words import logline
 from ..words.types import SlotFault
 from . import known
-from .kind import WEIGHTS, Dialect, Kind, Metrics, Pool, Sleep, Step, Weights
+from .kind import WEIGHTS, Dialect, Kind, LlmPoolBackend, Metrics, Sleep, Step, Weights
 
 # Lines that vLLM writes while it loads (0.20 to 0.32).
 _STEPS: tuple[Step, ...] = (
@@ -130,7 +130,7 @@ class Vllm(Kind):
             "vllm:kv_cache_usage_perc",
         ),
     )
-    pool = Pool(
+    pool = LlmPoolBackend(
         "vllm_serve",
         structured=True,
         settings={

@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import power
 from ..caches import DPKG_STATUS, RUNTIME, runtime
-from ..decide.machine import RunKind, Seen, SwitchPlan
+from ..decide.machine import RunKind, SlotSeen, SwitchPlan
 from ..kinds.kind import Weights
 from ..kinds.table import kind_of
 from ..model.peer_access import MEASURE, PeerAccessScope, parse_proof, unproven
@@ -33,7 +33,7 @@ NEED_CACHE_BYTES = 512 * 2**20  # compile caches of the engine
 _PARTIAL = (".incomplete", ".part", ".partial", ".aria2", ".tmp", ".lock")
 
 
-def check_quarantine(request: Request, seen: Seen, plan: SwitchPlan) -> None:
+def check_quarantine(request: Request, seen: SlotSeen, plan: SwitchPlan) -> None:
     """Check that in quarantine only a verified profile is verified again or comes back by itself."""
     if seen.quarantine is None or request.mode is not Mode.SWITCH:
         return
@@ -215,7 +215,7 @@ def lacking(fx: Effects, profile: Profile, planned: Sequence[str]) -> str:
     return ""
 
 
-def check_space(fx: Effects, layout: Layout, profile: Profile, plan: SwitchPlan, seen: Seen) -> None:
+def check_space(fx: Effects, layout: Layout, profile: Profile, plan: SwitchPlan, seen: SlotSeen) -> None:
     """Check that what will be written can be written, and that there is room. What only verifies in place needs less of
     it."""
     wants = layout.unit_dir / "multi-user.target.wants"
@@ -370,7 +370,7 @@ def check_interface(fx: Effects, layout: Layout) -> None:
 
 
 def check_all(
-    fx: Effects, layout: Layout, request: Request, seen: Seen, plan: SwitchPlan, profile: Profile
+    fx: Effects, layout: Layout, request: Request, seen: SlotSeen, plan: SwitchPlan, profile: Profile
 ) -> list[str]:
     """Check all guards, in the order in which a person wants to hear of them, and return warnings."""
     check_quarantine(request, seen, plan)

@@ -12,19 +12,19 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ..model.journal import JOURNALS_KEPT, Memory, begins_with_memory, remember
+from ..model.journal import JOURNALS_KEPT, JournalMemory, begins_with_memory, remember
 from ..words.effects import Effects, Files
 from ..words.types import Layout, UnitState
 
 JOURNAL_TAIL_BYTES = 4 * 2**20  # several times the size at which the next file is begun
 
 
-def read_memory(fx: Effects, layout: Layout) -> Memory:
+def read_memory(fx: Effects, layout: Layout) -> JournalMemory:
     """Return what the journal remembers: from its last lines and, unless it begins with a memory, from older files."""
     return remembered(fx.files, layout)
 
 
-def remembered(files: Files, layout: Layout) -> Memory:
+def remembered(files: Files, layout: Layout) -> JournalMemory:
     """Return the same as `read_memory`, from files alone.
 
     A file that can't be read is skipped: a run that has to write to it fails then.
@@ -43,7 +43,7 @@ def remembered(files: Files, layout: Layout) -> Memory:
 
 # The controller asks at each look, and between two of its steps nothing is written.
 @lru_cache(maxsize=4)
-def _memory_in(text: str) -> Memory:
+def _memory_in(text: str) -> JournalMemory:
     # Not `splitlines`: the words of an engine may contain other line ends.
     return remember(text.split("\n"))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..model import node_key, nodes, weights
 from ..model.network import parse_links
-from ..model.nodes import LEADER_GRACE_S, RUNS, Group, Node, Part, Report, Wish
+from ..model.nodes import LEADER_GRACE_S, RUNS, FollowerPart, Group, Node, NodeReport, Wish
 from ..model.profile import NODES_LIMIT_S, Profile
 from ..model.slot_file import read_slot_file
 from ..words.decode import decode_written
@@ -43,7 +43,7 @@ def read_key(fx: Effects, path: PurePosixPath) -> str:
         raise SlotFault(f"{path} can't be read ({error.strerror}); {node_key.REMEDY}") from error
 
 
-def ask(fx: Effects, key_file: PurePosixPath, group: Group, names: Sequence[Node]) -> dict[str, Report | str]:
+def ask(fx: Effects, key_file: PurePosixPath, group: Group, names: Sequence[Node]) -> dict[str, NodeReport | str]:
     """Return the report of each of these nodes, all asked at once, or a text with why there is none."""
     try:
         key = read_key(fx, key_file)
@@ -53,7 +53,7 @@ def ask(fx: Effects, key_file: PurePosixPath, group: Group, names: Sequence[Node
     urls = [
         group.url(node) + node_key.question(key, node.name, nonce) for node, nonce in zip(names, nonces, strict=True)
     ]
-    found: dict[str, Report | str] = {}
+    found: dict[str, NodeReport | str] = {}
     for node, nonce, reply in zip(names, nonces, fx.http.get_each(urls, ASK_LIMIT_S), strict=True):
         try:
             if reply.status != 200:
@@ -69,9 +69,9 @@ def ask(fx: Effects, key_file: PurePosixPath, group: Group, names: Sequence[Node
     return found
 
 
-def heard(answers: Mapping[str, Report | str]) -> dict[str, Report]:
+def heard(answers: Mapping[str, NodeReport | str]) -> dict[str, NodeReport]:
     """Return the reports of the nodes that answered."""
-    return {name: answer for name, answer in answers.items() if isinstance(answer, Report)}
+    return {name: answer for name, answer in answers.items() if isinstance(answer, NodeReport)}
 
 
 def group_of(fx: Effects, layout: Layout, profile: Profile) -> Group:
@@ -176,6 +176,6 @@ def lost_part(fx: Effects, layout: Layout, profile: Profile, epoch: str) -> str:
     return ""
 
 
-def read_part(fx: Effects, layout: Layout) -> Part | None:
+def read_part(fx: Effects, layout: Layout) -> FollowerPart | None:
     """Return the part of another node's engine that this host started last, on this boot."""
-    return decode_written(Part, text_of(fx, layout.part_file), nodes.SCHEMA)
+    return decode_written(FollowerPart, text_of(fx, layout.part_file), nodes.SCHEMA)

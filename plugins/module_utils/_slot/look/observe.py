@@ -15,8 +15,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ..ask.identity import command_drift, environment_drift
-from ..decide.machine import Look, Seen
-from ..model.journal import IDLE, Memory, Verified
+from ..decide.machine import SlotSeen, TargetEngine
+from ..model.journal import IDLE, JournalMemory, Verified
 from ..model.profile import Profile
 from ..model.quarantine import read as read_quarantine
 from ..model.rendering import Rendering, alike, check_profile, committed, in_place, pending, without_a_start
@@ -184,7 +184,7 @@ def engine_answers(fx: Effects, backend_url: str) -> bool:
     return health_of(fx, backend_url) is not None
 
 
-def last_verified(memory: Memory, state: SlotState | None, units: tuple[UnitState, ...]) -> Verified | None:
+def last_verified(memory: JournalMemory, state: SlotState | None, units: tuple[UnitState, ...]) -> Verified | None:
     """Return what the way back leads to: what a live, verified process serves, else what was committed last."""
     served = state is not None and state.phase == "serving" and state.verified
     if state is None or not served or not state.profile_name:
@@ -258,7 +258,7 @@ def _taken(fx: Effects, layout: Layout, side: Profile, units: Sequence[UnitState
     return f"somebody else holds what {side.name} needs ({strangers.named(holders)})" if holders else ""
 
 
-def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
+def observe(fx: Effects, layout: Layout, request: Request) -> SlotSeen:
     """Return everything that `plan` needs to know. Raise SlotFault if the target can't be resolved."""
     state = read_state(fx, layout)
     memory = read_memory(fx, layout)
@@ -267,7 +267,7 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
     copy = committed(fx.files, layout)
     previous, back, problem = _previous(fx, layout, verified, copy)
     previous = previous and standing(previous, units, state)
-    seen = Seen(
+    seen = SlotSeen(
         state=state,
         units=units,
         legacy=legacy,
@@ -327,7 +327,7 @@ def observe(fx: Effects, layout: Layout, request: Request) -> Seen:
     )
 
 
-def _sleeps_on(fx: Effects, layout: Layout, look: Look, state: SlotState | None) -> bool:
+def _sleeps_on(fx: Effects, layout: Layout, look: TargetEngine, state: SlotState | None) -> bool:
     """Return whether the engine sleeps, and is the process that was put to sleep, of the rendering in place."""
     single, unit = look.single, look.unit
     known = read_sleeper(fx.files, layout, unit.name) if unit.asleep and unit.settled else None
@@ -336,7 +336,7 @@ def _sleeps_on(fx: Effects, layout: Layout, look: Look, state: SlotState | None)
     return same_rendering(fx, layout, single, state, unit)
 
 
-def _drowsy(fx: Effects, layout: Layout, seen: Seen) -> tuple[str, ...]:
+def _drowsy(fx: Effects, layout: Layout, seen: SlotSeen) -> tuple[str, ...]:
     """Return the units whose engine is served and verified, and of a profile that may sleep."""
     passed = {} if seen.state is None else seen.state.passed
     names = [unit.name for unit in seen.units if unit.settled and passed.get(unit.invocation_id)]
@@ -365,7 +365,7 @@ def _looks(
     state: SlotState | None,
     units: tuple[UnitState, ...],
     texts: Sequence[str],
-) -> tuple[Look, ...]:
+) -> tuple[TargetEngine, ...]:
     """Return a look at each engine of the target.
 
     running: the profile that the engines in place were started from. texts: of their units, where only these count.
@@ -377,7 +377,7 @@ def _looks(
         text = texts[place] if texts else None
         same = unit.running and like is not None and same_rendering(fx, layout, like.singles[place], state, unit, text)
         answers = same and unit.settled and engine_answers(fx, single.engine.backend_url)
-        looks.append(Look(single, unit, same, answers))
+        looks.append(TargetEngine(single, unit, same, answers))
     return tuple(looks)
 
 

@@ -116,7 +116,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Memory:
+class JournalMemory:
     """The memory of the journal."""
 
     verified: Verified | None = None
@@ -135,7 +135,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _begin(memory: Memory, line: Mapping[str, Any]) -> Memory:
+def _begin(memory: JournalMemory, line: Mapping[str, Any]) -> JournalMemory:
     names = ("id", "at", "kind", "who", "why", "gate", "on_failure", "boot", "mode")
     said: dict[str, Any] = {name: _text(line.get(name)) for name in names}
     said |= {"source": line.get("from"), "target": line.get("to")}
@@ -153,7 +153,7 @@ def _repeats(last: Attempt, attempt: Attempt) -> bool:
     return (attempt.kind, attempt.who) == ("recheck", WATCHDOG) and last.outcome in (End.COMMITTED, End.UNTOUCHED)
 
 
-def _end(memory: Memory, line: Mapping[str, Any]) -> Memory:
+def _end(memory: JournalMemory, line: Mapping[str, Any]) -> JournalMemory:
     outcome = _text(line.get("outcome"))
     failures = line.get("failures") or ()
     reason = _text(failures[0].get("message")) if failures and isinstance(failures[0], Mapping) else ""
@@ -267,7 +267,7 @@ def failure_data(failure: Failure | None) -> dict[str, Any] | None:
     return whole and {key: value for key, value in whole.items() if key not in ("told", "host", "exposed", "woken")}
 
 
-def encode_memory(memory: Memory) -> str:
+def encode_memory(memory: JournalMemory) -> str:
     """Return the line that begins a file which follows another one."""
     return encode("memory", **plain(memory))
 
@@ -276,14 +276,14 @@ def begins_with_memory(text: str) -> bool:
     """Tell whether this journal needs none of the files before it; a crash may have torn its first line."""
     try:
         line = json.loads(text.partition("\n")[0])
-        return isinstance(line, Mapping) and line.get("event") == "memory" and bool(decode(Memory, line))
+        return isinstance(line, Mapping) and line.get("event") == "memory" and bool(decode(JournalMemory, line))
     except ValueError:
         return False
 
 
-def remember(lines: Iterable[str]) -> Memory:
+def remember(lines: Iterable[str]) -> JournalMemory:
     """Return the memory in the journal's lines; a line that a crash tore is skipped."""
-    memory = Memory()
+    memory = JournalMemory()
     for text in lines:
         try:
             line = json.loads(text)
@@ -294,7 +294,7 @@ def remember(lines: Iterable[str]) -> Memory:
         event = line.get("event")
         if event == "memory":
             with suppress(ValueError):
-                memory = decode(Memory, line)
+                memory = decode(JournalMemory, line)
         elif event == "begin":
             memory = _begin(memory, line)
         elif event == "phase" and memory.attempts and memory.attempts[-1].id == line.get("id"):

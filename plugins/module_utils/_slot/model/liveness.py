@@ -25,7 +25,7 @@ RESTARTS_S = 3600.0
 CLIMBS_S = 86400.0  # a card that is lost again within a day is not cured by what was tried
 
 
-class Verdict(StrEnum):
+class LivenessVerdict(StrEnum):
     """BUSY: it works, or has not been silent for long. IDLE: no request waits. WEDGED: requests wait and nothing moves.
     UNKNOWN: it does not report whether requests wait, or whether anything moves."""
 
@@ -64,7 +64,7 @@ class Liveness:
 
 
 @dataclass(frozen=True)
-class Sample:
+class EngineSample:
     """One look at one engine.
 
     at: seconds of a clock that never goes backwards. engine, front: how many requests wait for an answer, as the engine
@@ -86,27 +86,27 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class LivenessJudgement:
     """flat_s: how long requests have waited while nothing moved."""
 
-    verdict: Verdict
+    verdict: LivenessVerdict
     flat_s: float = 0.0
 
 
-def moved(before: Sample, after: Sample) -> bool:
+def moved(before: EngineSample, after: EngineSample) -> bool:
     """Tell whether the engine has done anything between the two samples."""
     return any(after.marks.get(name, value) != value for name, value in before.marks.items())
 
 
-def judge(samples: Sequence[Sample], patience_s: float) -> Judgement:
+def judge(samples: Sequence[EngineSample], patience_s: float) -> LivenessJudgement:
     """Return the verdict on one engine process by its samples, oldest first.
 
     Only a mark that was reported twice can show that nothing has moved: an engine that reports nothing is never wedged.
     """
     if not samples or samples[-1].asked is None:
-        return Judgement(Verdict.UNKNOWN)
+        return LivenessJudgement(LivenessVerdict.UNKNOWN)
     if samples[-1].asked == 0:
-        return Judgement(Verdict.IDLE)
+        return LivenessJudgement(LivenessVerdict.IDLE)
     known, since, told = dict(samples[-1].marks), samples[-1].at, len(samples) == 1
     for sample, later in zip(samples[-2::-1], samples[:0:-1], strict=True):
         if any(known.get(name, value) != value for name, value in sample.marks.items()):
@@ -120,17 +120,17 @@ def judge(samples: Sequence[Sample], patience_s: float) -> Judgement:
         known.update(sample.marks)
     flat_s = samples[-1].at - since
     if flat_s >= patience_s:
-        return Judgement(Verdict.WEDGED, flat_s)
-    return Judgement(Verdict.BUSY if told else Verdict.UNKNOWN, flat_s)
+        return LivenessJudgement(LivenessVerdict.WEDGED, flat_s)
+    return LivenessJudgement(LivenessVerdict.BUSY if told else LivenessVerdict.UNKNOWN, flat_s)
 
 
-def kept(samples: Sequence[Sample], patience_s: float) -> tuple[Sample, ...]:
+def kept(samples: Sequence[EngineSample], patience_s: float) -> tuple[EngineSample, ...]:
     """Return the samples that a later judgement may need."""
     since = samples[-1].at - patience_s - GAP_S if samples else 0.0
     return tuple(sample for sample in samples if sample.at >= since)
 
 
-def may_ask(sample: Sample, quiet_s: float, ask_every_s: float) -> bool:
+def may_ask(sample: EngineSample, quiet_s: float, ask_every_s: float) -> bool:
     """Return whether to request one token from the engine: it serves no client, and was not seen to work for a while.
 
     Where engine and frontdoor contradict each other, a core that hangs has counted nobody, or the other one waits for a
@@ -154,11 +154,11 @@ def metric(name: str, text: str) -> float | None:
         return None
 
 
-def sampled(at: float, names: Metrics, text: str, front: int | None) -> Sample:
-    """Return one sample. text: of the engine's GET /metrics, empty where it did not answer. front: see `Sample`."""
+def sampled(at: float, names: Metrics, text: str, front: int | None) -> EngineSample:
+    """Return a sample. text: of the engine's GET /metrics, empty without an answer. front: see `EngineSample`."""
     counted = [value for name in names.asked if (value := metric(name, text)) is not None]
     marks = {name: value for name in names.progress if (value := metric(name, text)) is not None}
-    return Sample(at, int(sum(counted)) if counted else None, front, marks=marks)
+    return EngineSample(at, int(sum(counted)) if counted else None, front, marks=marks)
 
 
 def may_restart(attempts: Iterable[Attempt], now: Moment) -> bool:

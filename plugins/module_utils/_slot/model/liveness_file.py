@@ -57,7 +57,7 @@ class Action:
 
 
 @dataclass(frozen=True)
-class Card:
+class CardReading:
     """One card of the slot. used, total: bytes of its memory, None where the driver does not tell. ecc: derived from
     the total. faults: lines of the kernel's log since the watchdog started."""
 
@@ -92,7 +92,7 @@ class Told:
     verification: Verification | None = None
     action: Action | None = None
     counts: Mapping[str, int] = field(default_factory=dict)  # of ACTIONS, since the watchdog started
-    cards: tuple[Card, ...] = ()
+    cards: tuple[CardReading, ...] = ()
     next: Next | None = None
     standby: tuple[Sleeper, ...] = ()
 

@@ -40,7 +40,7 @@ class Floor:
 
 
 @dataclass(frozen=True)
-class Link:
+class LinkMeasurement:
     """The last measurement from the leader to one follower.
 
     between: both addresses, the leader's first. sent_gb_s, received_gb_s: by the leader, both at once; a GB is 10^9
@@ -65,15 +65,15 @@ class Link:
 
 @dataclass(frozen=True)
 class _Links:
-    links: Mapping[str, Link]
+    links: Mapping[str, LinkMeasurement]
 
 
-def parse_links(text: str | None) -> dict[str, Link]:
+def parse_links(text: str | None) -> dict[str, LinkMeasurement]:
     """Return the links in the text of their file, by follower; an unreadable file counts as not measured."""
     found = decode_written(_Links, text, SCHEMA)
     return {} if found is None else dict(found.links)
 
 
-def links_text(links: Mapping[str, Link]) -> str:
+def links_text(links: Mapping[str, LinkMeasurement]) -> str:
     """Return the text of their file."""
     return document(_Links(links), SCHEMA)

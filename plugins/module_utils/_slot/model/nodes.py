@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from ..words.decode import decode_document, document
 from ..words.types import SlotFault, UnitState
-from .network import Floor, Link
+from .network import Floor, LinkMeasurement
 from .profile import NODES_LIMIT_S, Profile
 
 SCHEMA = 2
@@ -88,7 +88,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Part:
+class FollowerPart:
     """The answer of a follower to a wish: the part runs, was refused, or has ended, and why."""
 
     profile: str
@@ -110,7 +110,7 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Report:
+class NodeReport:
     """The report of a node.
 
     at: its last look, in seconds since the epoch by its clock. age: seconds from that look to this answer. busy: the
@@ -122,7 +122,7 @@ class Report:
     at: float
     hosts: tuple[str, ...] = ()
     wish: Wish | None = None
-    part: Part | None = None
+    part: FollowerPart | None = None
     offers: Mapping[str, Offer] = field(default_factory=dict)
     settled: bool = False
     hears: tuple[str, ...] = ()
@@ -138,9 +138,9 @@ class Report:
         return document(self, SCHEMA)
 
 
-def parse_report(text: str, where: str) -> Report:
+def parse_report(text: str, where: str) -> NodeReport:
     """Return the report in the answer of the node `where`. Raise SlotFault if the answer is not a report."""
-    return decode_document(Report, text, f"the report of {where}", SCHEMA, "run site.yml for both")
+    return decode_document(NodeReport, text, f"the report of {where}", SCHEMA, "run site.yml for both")
 
 
 def wish_of(profile: Profile, unit: UnitState) -> Wish | None:
@@ -162,7 +162,13 @@ class Act:
 
 
 def follow(
-    wish: Wish | None, silence_s: float, part: Part | None, *, part_runs: bool, rank: int, part_age_s: float = 0.0
+    wish: Wish | None,
+    silence_s: float,
+    part: FollowerPart | None,
+    *,
+    part_runs: bool,
+    rank: int,
+    part_age_s: float = 0.0,
 ) -> Act:
     """Return how a follower reacts to the leader's wish.
 
@@ -182,7 +188,7 @@ def follow(
     return Act(stop="the leader restarts its engine") if part_runs else Act(start=wish)
 
 
-def lost(group: Group, wish: Wish, reports: Mapping[str, Report], silence_s: Mapping[str, float]) -> str:
+def lost(group: Group, wish: Wish, reports: Mapping[str, NodeReport], silence_s: Mapping[str, float]) -> str:
     """Return why a running engine can't go on; empty while it can. silence_s: of each node that does not answer."""
     for node in group.followers(wish.count):
         silent, report = silence_s.get(node.name, 0.0), reports.get(node.name)
@@ -203,7 +209,7 @@ def for_clients(why: str) -> str:
     return f"{why.partition(':')[0]}; the model is served again when all nodes are back"
 
 
-def awaited(group: Group, wish: Wish, reports: Mapping[str, Report], *, urgent: bool) -> str:
+def awaited(group: Group, wish: Wish, reports: Mapping[str, NodeReport], *, urgent: bool) -> str:
     """Return the node that an engine still waits for before its start, and why; empty if there is none.
 
     urgent: a switch waits and would rather go back, so raise SlotFault if a node has refused.
@@ -222,7 +228,7 @@ def awaited(group: Group, wish: Wish, reports: Mapping[str, Report], *, urgent: 
 
 
 def check_others(
-    group: Group, profile: Profile, reports: Mapping[str, Report | str], now: float, weights: str = ""
+    group: Group, profile: Profile, reports: Mapping[str, NodeReport | str], now: float, weights: str = ""
 ) -> None:
     """Raise SlotFault for the first node that cannot take part.
 
@@ -270,7 +276,7 @@ def check_others(
             raise SlotFault(f"the clock of {where} is {report.at - now:+.0f} s off; synchronise both clocks")
 
 
-def check_network(group: Group, profile: Profile, links: Mapping[str, Link]) -> list[str]:
+def check_network(group: Group, profile: Profile, links: Mapping[str, LinkMeasurement]) -> list[str]:
     """Return warnings about followers to which the network was not measured. Raise SlotFault if it is too slow to one.
 
     links: by name of the follower.

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from .transports import CHUNK, SOURCES, Fault, Interrupted, Source, Wrong, arrived
+from .transports import CHUNK, SOURCES, FetchFault, Interrupted, Transport, Wrong, arrived
 
 PAUSE_S = 1.0
 MAX_PAUSE_S = 30.0
@@ -54,10 +54,10 @@ def digests(path: str, size: int) -> tuple[str, str]:
     return content.hexdigest(), blob.hexdigest()
 
 
-class Job:
+class WeightsDownload:
     """Brings the files of one model, several at once."""
 
-    def __init__(self, job: Mapping[str, Any], source: Source) -> None:
+    def __init__(self, job: Mapping[str, Any], source: Transport) -> None:
         self._job, self._source = job, source
         self._kind: str = job["kind"]
         self._files: dict[str, list[Any]] = job["files"]
@@ -71,7 +71,7 @@ class Job:
         self._at_start = self._bytes()
 
     def run(self) -> dict[str, tuple[str, int]]:
-        """Return SHA-256 and time of every file as it was read back; raises Fault for the first that can't be had."""
+        """Return SHA-256 and time of every file as it was read back; raises FetchFault for the first that fails."""
         reporter = threading.Thread(target=self._report, daemon=True)
         reporter.start()
         try:
@@ -116,7 +116,7 @@ class Job:
                 again = self._source.another(name, part, wrong, str(error))
                 remove(part)
                 if not again:
-                    raise Fault(
+                    raise FetchFault(
                         f"{error}, {wrong} times. It was thrown away, nothing uses it: what {self._source.where} has "
                         "is not what it says; try again later, or take another source"
                     ) from error
@@ -124,14 +124,14 @@ class Job:
                 grown = self._arrived(part) > before
                 failed = 1 if grown else failed + 1
                 if failed >= self._job["attempts"]:
-                    raise Fault(self._given_up(name, error)) from error
+                    raise FetchFault(self._given_up(name, error)) from error
                 told = f" in {error.after_s:.0f} s, as it asks for" if error.after_s else ""
                 self._waiting[name] = f"{error}, attempt {failed + 1} of {self._job['attempts']}{told}"
                 self._asks_from = max(self._asks_from, time.monotonic() + error.after_s)
                 pause(self._over, min(MAX_PAUSE_S, PAUSE_S * 2 ** (failed - 1)))
             except OSError as error:
                 advice = ": remove models that are not used" if error.errno == errno.ENOSPC else ""
-                raise Fault(f"{name}: {error.strerror or error}{advice}") from error
+                raise FetchFault(f"{name}: {error.strerror or error}{advice}") from error
 
     def _fetch(self, name: str, entry: list[Any], part: str) -> None:
         """Bring what is missing of one file; more than was promised is as wrong as another content."""
@@ -231,9 +231,9 @@ def listing(source: Any, attempts: int) -> dict[str, Any]:
                 return {"wait_s": error.after_s, "error": str(error), "advice": error.advice or MIRROR}
             if attempt == attempts:
                 advice = error.advice or f"look at the way there, or {MIRROR}"
-                raise Fault(f"{error}, {attempts} times: {advice}") from error
+                raise FetchFault(f"{error}, {attempts} times: {advice}") from error
             pause(threading.Event(), max(error.after_s, min(MAX_PAUSE_S, PAUSE_S * 2 ** (attempt - 1))))
-    raise Fault("nothing was tried: attempts must be 1 or more")
+    raise FetchFault("nothing was tried: attempts must be 1 or more")
 
 
 def main(words: Sequence[str]) -> int:
@@ -241,12 +241,12 @@ def main(words: Sequence[str]) -> int:
         spec = json.load(stream)
     os.umask(0o022)
     answer: dict[str, Any]
-    source: Source | None = None
+    source: Transport | None = None
     asked = words[0] == "list"
     try:
         source = SOURCES[spec["kind"]](spec, read_token(spec))
-        answer = listing(source, spec["attempts"]) if asked else {"digests": Job(spec, source).run()}
-    except Fault as error:
+        answer = listing(source, spec["attempts"]) if asked else {"digests": WeightsDownload(spec, source).run()}
+    except FetchFault as error:
         answer = {"error": str(error)}
     if source is not None and source.wrong:
         answer["wrong"] = source.wrong

@@ -57,7 +57,7 @@ _WEB = urllib.request.build_opener()
 _NEAR = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-class Fault(Exception):
+class FetchFault(Exception):
     """It cannot go on; the text says why and what to do."""
 
 
@@ -132,15 +132,15 @@ def again(where: str, status: int, headers: Any, advice: str = "") -> Exception:
     if status == 429:
         said = f"{where} limits the requests from this address (429)"
     if wait > LONGEST_WAIT_S:
-        return Fault(
+        return FetchFault(
             f"{said} and wants no more for {wait / 60:.0f} minutes: run again then{advice and ', or '}{advice}"
         )
     return Interrupted(said, wait, advice and f"run again later, or {advice}")
 
 
-def page(where: str, what: str) -> Fault:
+def page(where: str, what: str) -> FetchFault:
     """Return what to raise where somebody else answers in place of a server."""
-    return Fault(
+    return FetchFault(
         f"{where} gives a web page instead of {what}. A captive portal, a proxy or a firewall answers in its place: "
         "sign in there, or let this host through, then run again"
     )
@@ -161,7 +161,7 @@ def may_come_later(status: int) -> bool:
     return status in (408, 429) or (status >= 500 and status != 511)
 
 
-class Source(ABC):
+class Transport(ABC):
     """A way to fetch files.
 
     where: names the source in messages. wrong: hosts that gave wrong bytes, with what was wrong.
@@ -173,7 +173,7 @@ class Source(ABC):
 
     @abstractmethod
     def fetch(self, name: str, entry: list[Any], part: str) -> None:
-        """Bring what is missing of one file; raises Fault, Interrupted or Wrong."""
+        """Bring what is missing of one file; raises FetchFault, Interrupted or Wrong."""
 
     def another(self, name: str, part: str, wrong: int, said: str) -> bool:
         """Tell whether to ask once more for a file that came wrong ``wrong`` times; ``said`` is what was wrong."""
@@ -185,12 +185,12 @@ class Source(ABC):
 
 
 def verify(data: bytes, signature: bytes, keyring: str, what: str, otherwise: str) -> None:
-    """Raise Fault unless a key of the keyring has signed the data. The signature is detached, armoured or not."""
+    """Raise FetchFault unless a key of the keyring has signed the data. The signature is detached, armoured or not."""
     program = next((path for path in VERIFIERS if os.path.exists(path)), None)
     if program is None:
-        raise Fault(f"the signature of {what} can't be checked: this host has none of {', '.join(VERIFIERS)}")
+        raise FetchFault(f"the signature of {what} can't be checked: this host has none of {', '.join(VERIFIERS)}")
     if not os.path.exists(keyring):
-        raise Fault(
+        raise FetchFault(
             f"the signature of {what} can't be checked: {keyring} is not there. Set b70_mirror_key_fingerprint and run "
             f"the role host, which puts the key of the mirror there. {otherwise}"
         )
@@ -210,14 +210,14 @@ def verify(data: bytes, signature: bytes, keyring: str, what: str, otherwise: st
         )
     if done.returncode:
         said = " / ".join(done.stderr.decode(errors="replace").split("\n"))[:300].strip(" /")
-        raise Fault(
+        raise FetchFault(
             f"{what} is not signed with the key in {keyring}: somebody changed it, or it is another mirror "
             f"({os.path.basename(program)} says: {said}). Nothing was fetched; compare b70_mirror_key_fingerprint with "
             f"what the playbook arcpro.b70.mirror prints. {otherwise}"
         )
 
 
-class Plain(Source):
+class Plain(Transport):
     """A directory on a web server with a manifest: this collection's own, or SHA256SUMS.
 
     The source pins the manifest, or the directory above has a signed SHA256SUMS that names it.
@@ -242,13 +242,13 @@ class Plain(Source):
             digest = hashlib.sha256(data).hexdigest()
             pinned = self._spec.get("manifest_sha256")
             if pinned not in (None, digest):
-                raise Fault(
+                raise FetchFault(
                     f"{self._base}/{name} has sha256 {digest}, not the one of manifest_sha256; nothing was fetched"
                 )
             if pinned is None and not self._spec.get("accept_unsigned"):
                 self._prove(name, digest)
             return self._read(data, name)
-        raise Fault(
+        raise FetchFault(
             f"{self._base} has neither {MANIFEST} nor {SUMS}: fill it with the playbook arcpro.b70.mirror, "
             "or make one with sha256sum"
         )
@@ -270,10 +270,10 @@ class Plain(Source):
             return again(self.where, error.code, error.headers)
         if _wants_sign_in(error.code, error.headers):
             return page(self.where, what)
-        return Fault(f"{what} answers {error.code}: correct the address or the server")
+        return FetchFault(f"{what} answers {error.code}: correct the address or the server")
 
     def _prove(self, name: str, digest: str) -> None:
-        """Raise Fault unless the mirror's key says that this directory has a record with this digest."""
+        """Raise FetchFault unless the mirror's key says that this directory has a record with this digest."""
         parent, _slash, directory = self._base.rpartition("/")
         sums, signature = (self._text(f"{parent}/{file}") for file in (SUMS, f"{SUMS}.asc"))
         ways = (
@@ -281,13 +281,13 @@ class Plain(Source):
             "accept whatever such a server gives: model_weights_accept_unsigned"
         )
         if sums is None or signature is None:
-            raise Fault(
+            raise FetchFault(
                 f"nothing proves what {self._base} holds: {parent} has no signed {SUMS}. Let the playbook "
                 f"arcpro.b70.mirror fill it again, which signs it. {ways}"
             )
         verify(sums, signature, self._spec["keyring"], f"{parent}/{SUMS}", ways)
         if f"{digest}  {urllib.parse.unquote(directory)}/{name}" not in sums.decode(errors="replace").splitlines():
-            raise Fault(
+            raise FetchFault(
                 f"{self._base}/{name} has sha256 {digest}, and the signed {parent}/{SUMS} says something else: it was "
                 "changed after the mirror was filled. Nothing was fetched; let the playbook arcpro.b70.mirror fill it "
                 "again"
@@ -306,7 +306,7 @@ class Plain(Source):
                 expected = self._spec.get("expect") or {}
                 for key in ("repository", "revision"):
                     if expected.get(key) and source.get(key) != expected[key]:
-                        raise Fault(
+                        raise FetchFault(
                             f"{self._base} holds {key} {source.get(key)}, and {expected[key]} is wanted: "
                             "let the playbook arcpro.b70.mirror fill it again"
                         )
@@ -317,7 +317,7 @@ class Plain(Source):
                     if file not in (SUMS, MANIFEST):
                         files[file] = [self._size(file), digest.lower(), None]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Fault(f"{self._base}/{name} can't be read as a manifest ({type(error).__name__})") from error
+            raise FetchFault(f"{self._base}/{name} can't be read as a manifest ({type(error).__name__})") from error
         return {"files": files, "revision": revision}
 
     def _size(self, name: str) -> int:
@@ -349,7 +349,7 @@ class Plain(Source):
             raise self._refusal(error, url) from error
 
 
-class Folder(Source):
+class DirectoryTransport(Transport):
     """A directory on this host, for example a share."""
 
     def __init__(self, spec: Mapping[str, Any], token: str) -> None:
@@ -361,10 +361,10 @@ class Folder(Source):
             with open(os.path.join(self._root, name), "rb") as stream, open(part, "wb") as out:
                 shutil.copyfileobj(stream, out, 4 * CHUNK)
         except PermissionError as error:
-            raise Fault(f"{error.filename} may not be read by this user: see model_weights_user") from error
+            raise FetchFault(f"{error.filename} may not be read by this user: see model_weights_user") from error
 
 
-class Peers(Source):
+class Peers(Transport):
     """Other hosts with the same model. aria2 carries each file, in pieces from all of them at once.
 
     Only the digest of a whole file is known. So a file that came wrong from several hosts is asked of one after the
@@ -386,7 +386,7 @@ class Peers(Source):
         self._asked = list(self._urls)[: 1 if name in self._mixed else None]
         if not self._asked:
             said = "; ".join(f"{host}: {what}" for host, what in self.wrong.items())
-            raise Fault(f"no host is left that gives {name} right ({said})")
+            raise FetchFault(f"no host is left that gives {name} right ({said})")
         self._left.setdefault(name, os.path.exists(part))
         urls = [f"{self._urls[host]}/{urllib.parse.quote(name)}" for host in self._asked]
         done = subprocess.run(
@@ -402,7 +402,7 @@ class Peers(Source):
         if done.returncode == _DISK_FULL:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if done.returncode in _REFUSED:
-            raise Fault(f"{who} no longer gives {name}: {aria2_said(done.stdout + done.stderr)}")
+            raise FetchFault(f"{who} no longer gives {name}: {aria2_said(done.stdout + done.stderr)}")
         if done.returncode:
             raise Interrupted(f"{name} from {who}: {aria2_said(done.stdout + done.stderr)}")
         size = os.path.getsize(part)
@@ -498,7 +498,7 @@ def arrived(path: str, kind: str) -> int:
     return min(status.st_size, status.st_blocks * 512) if kind == "peers" else status.st_size
 
 
-class Hub(Source):
+class Hub(Transport):
     """The hub, through its own client at the level of one request, so that a killed process can be continued: the
     client by itself begins every file anew."""
 
@@ -510,7 +510,7 @@ class Hub(Source):
         logging.set_verbosity_error()
         self._endpoint = spec["endpoint"].rstrip("/")
         if token and in_clear(self._endpoint):
-            raise Fault(
+            raise FetchFault(
                 f"the token of model_weights_hub_token would go in clear to {self._endpoint}, so nothing was asked: "
                 "give model_weights_hub_url an address with https://, or give no token"
             )
@@ -536,7 +536,7 @@ class Hub(Source):
         for name in keep:
             size, sha256, blob = files[name]
             if size is None or not (sha256 or blob):
-                raise Fault(f"{self.where} names neither size nor digest of {name}: it can't be verified")
+                raise FetchFault(f"{self.where} names neither size nor digest of {name}: it can't be verified")
         return {"files": {name: files[name] for name in keep}, "revision": info.sha}
 
     def _info(self, revision: str | None) -> Any:
@@ -549,10 +549,10 @@ class Hub(Source):
             except json.JSONDecodeError as error:
                 raise page(self.where, what) from error
             except (KeyError, TypeError) as error:
-                raise Fault(f"{self.where} gives something else than {what}: is it a hub?") from error
+                raise FetchFault(f"{self.where} gives something else than {what}: is it a hub?") from error
 
-    def _other_revision(self, found: str | None) -> Fault:
-        return Fault(
+    def _other_revision(self, found: str | None) -> FetchFault:
+        return FetchFault(
             f"{self.where} answers with revision {found} where {self._spec.get('revision') or 'a commit'} was asked "
             "for: nothing of it is used. Try again later, or take a mirror (model_weights_hub_url, b70_mirror_url)"
         )
@@ -583,7 +583,9 @@ class Hub(Source):
             if self._spec["xet"] and found.xet_file_data:
                 self._xet(part, found.xet_file_data, headers)
             elif entry[0] > self._largest:
-                raise Fault("a file is larger than the hub gives without its Xet transport: set model_weights_hub_xet")
+                raise FetchFault(
+                    "a file is larger than the hub gives without its Xet transport: set model_weights_hub_xet"
+                )
             else:
                 self._receive(found.location, headers, name, entry[0], part)
 
@@ -651,27 +653,27 @@ class Hub(Source):
             )
         account = "the account of model_weights_hub_token" if self._token else "an account"
         if isinstance(error, errors.GatedRepoError):
-            return Fault(
+            return FetchFault(
                 f"{repository} is gated: accept its terms at {base}/{repository} with {account}, "
                 f"{'' if self._token else 'set model_weights_hub_token to its token, '}then run again"
             )
         if isinstance(error, errors.RevisionNotFoundError):
-            return Fault(self._gone(str(self._spec.get("revision"))))
+            return FetchFault(self._gone(str(self._spec.get("revision"))))
         if isinstance(error, errors.RepositoryNotFoundError):
-            return Fault(
+            return FetchFault(
                 f"{base} knows no repository {repository}, or does not show it without the right token "
                 "(model_weights_hub_token): correct the name, or give a token that may read it"
             )
         if isinstance(error, errors.EntryNotFoundError):
-            return Fault(f"a file of {repository} is not at {base} although it is listed: {_brief(error)}")
+            return FetchFault(f"a file of {repository} is not at {base} although it is listed: {_brief(error)}")
         if isinstance(error, errors.DisabledRepoError):
-            return Fault(f"{base} has closed {repository} for everybody: take another source")
+            return FetchFault(f"{base} has closed {repository} for everybody: take another source")
         if status in (401, 403):
             said = "refuses the token" if self._token else "wants a token"
-            return Fault(
+            return FetchFault(
                 f"{base} {said} for {repository} ({status}): set model_weights_hub_token to one that may read it"
             )
-        return Fault(f"{base} answers {status} for {repository}")
+        return FetchFault(f"{base} answers {status} for {repository}")
 
 
 def _brief(error: BaseException) -> str:
@@ -685,13 +687,13 @@ def network(where: str) -> Iterator[None]:
     """Raise one exception for everything that a network does to a transfer."""
     try:
         yield
-    except (Fault, Wrong, Interrupted, urllib.error.HTTPError):
+    except (FetchFault, Wrong, Interrupted, urllib.error.HTTPError):
         raise
     except TimeoutError as error:
         raise Interrupted(f"{where} sends nothing") from error
     except Exception as error:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
-            raise Fault(
+            raise FetchFault(
                 f"{where} shows a certificate that this host does not trust: {_brief(error)}. A captive portal or a "
                 "proxy that opens TLS answers in its place, or the clock of this host is wrong: sign in there, let "
                 "this host through, or name the authority of your proxy (SSL_CERT_FILE in model_weights_environment)"
@@ -705,4 +707,4 @@ def network(where: str) -> Iterator[None]:
         raise Interrupted(f"no connection to {where} {way(os.environ)}: {_brief(error)}") from error
 
 
-SOURCES: dict[str, Any] = {"hub": Hub, "url": Plain, "host_path": Folder, "peers": Peers}
+SOURCES: dict[str, Any] = {"hub": Hub, "url": Plain, "host_path": DirectoryTransport, "peers": Peers}

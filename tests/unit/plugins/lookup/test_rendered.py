@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import copy
 
-from ansible_collections.arcpro.b70.plugins.lookup.rendered import Variables
+from ansible_collections.arcpro.b70.plugins.lookup.rendered import SharedVariables
 
 
 def test_a_template_gets_variables_of_its_own_with_the_same_values() -> None:
     found = {"paths": ["/a"]}
-    given = Variables(found=found)
+    given = SharedVariables(found=found)
     own = copy.deepcopy(given)
     own["more"] = 1
     assert type(own) is dict

@@ -34,8 +34,8 @@ def test_a_host_of_another_run_is_refused_with_owner_work_and_time(state: str) -
 
 @pytest.mark.parametrize("held", [None, replace(THEIRS, until="2026-06-07T09:08:43Z")])
 def test_a_host_of_nobody_is_taken(held: _fleet_lease.Lease | None) -> None:
-    assert decide(TAKEN, held, OURS) == _fleet_lease.Answer(OURS)
-    assert decide(FREE, held, OURS) == _fleet_lease.Answer(held)
+    assert decide(TAKEN, held, OURS) == _fleet_lease.LeaseDecision(OURS)
+    assert decide(FREE, held, OURS) == _fleet_lease.LeaseDecision(held)
 
 
 def test_a_run_that_has_ended_and_force_give_it_up() -> None:

@@ -26,7 +26,7 @@ def make(root: Path, *names: str) -> None:
         path.write_text("")
 
 
-def told(found: _removal.Found, root: Path) -> tuple[list[str], dict[str, str], list[str]]:
+def told(found: _removal.Leftovers, root: Path) -> tuple[list[str], dict[str, str], list[str]]:
     return (
         [str(path.relative_to(root)) for path in found.gone],
         {str(path.relative_to(root)): why for path, why in found.stays.items()},
@@ -218,7 +218,7 @@ def test_images_are_named_with_the_command_that_removes_them(tmp_path):
 
 
 def test_the_summary_says_what_goes_and_why_the_rest_stays():
-    found = _removal.Found([Path("/a")], {Path("/b"): "weights"}, [Path("/c")])
+    found = _removal.Leftovers([Path("/a")], {Path("/b"): "weights"}, [Path("/c")])
     assert _removal.summary(found, ["user b70: files"], check_mode=True) == [
         "would remove /a",
         "stays: /b: weights",

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _swap
-from ansible_collections.arcpro.b70.plugins.module_utils._swap import GIB, Memory
+from ansible_collections.arcpro.b70.plugins.module_utils._swap import GIB, MemoryInfo
 
 TOTAL = 176 * GIB
 
@@ -27,17 +27,17 @@ TOTAL = 176 * GIB
     ],
 )
 def test_the_size_is_what_is_missing_to_the_memory_of_a_build(ram, swap, size):
-    assert _swap.size_for(Memory(ram * GIB, swap * GIB), TOTAL) == size * GIB
+    assert _swap.size_for(MemoryInfo(ram * GIB, swap * GIB), TOTAL) == size * GIB
 
 
 def test_a_machine_never_has_quite_its_ram_and_the_size_is_whole():
-    assert _swap.size_for(Memory(int(15.5 * GIB), 0), TOTAL) == 161 * GIB
-    assert _swap.size_for(Memory(int(175.7 * GIB), 0), TOTAL) == 0
+    assert _swap.size_for(MemoryInfo(int(15.5 * GIB), 0), TOTAL) == 161 * GIB
+    assert _swap.size_for(MemoryInfo(int(175.7 * GIB), 0), TOTAL) == 0
 
 
 def test_meminfo_is_read_in_kibibytes():
     text = "MemTotal:    16384000 kB\nMemFree: 1 kB\nSwapTotal: 9 kB\nSwapFree:     2048 kB\nHugePages_Total:   0\n"
-    assert _swap.parse_memory(text) == Memory(16384000 << 10, 2 << 20)
+    assert _swap.parse_memory(text) == MemoryInfo(16384000 << 10, 2 << 20)
     with pytest.raises(_swap.SwapProblem, match="SwapFree"):
         _swap.parse_memory("MemTotal: 1 kB\n")
 

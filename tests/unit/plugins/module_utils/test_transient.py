@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _transient
-from ansible_collections.arcpro.b70.plugins.module_utils._transient import Systemd, Task, TransientState
+from ansible_collections.arcpro.b70.plugins.module_utils._transient import Task, TransientState, TransientUnits
 
 TASK = Task("b70-x.service", "Some work", ("/bin/x", "y"), 60)
 
@@ -22,7 +22,7 @@ class WorkError(Exception):
     pass
 
 
-class Asked(Systemd):
+class Asked(TransientUnits):
     """A systemd that answers with one text and keeps what it was asked."""
 
     asked: list[tuple[list[str], dict[str, Any]]]
@@ -139,9 +139,9 @@ def test_the_state_is_read_from_systemds_words(
 )
 def test_what_goes_wrong_is_a_fault_of_the_work(argv: list[str], words: str) -> None:
     with pytest.raises(WorkError, match=words):
-        Systemd(WorkError, "some work").ask(argv, limit_s=0.2)
+        TransientUnits(WorkError, "some work").ask(argv, limit_s=0.2)
     if argv[0] == "sh":
-        assert Systemd(WorkError, "some work").ask(argv, check=False) == ""
+        assert TransientUnits(WorkError, "some work").ask(argv, check=False) == ""
 
 
 def test_a_caller_that_waits_for_a_task_reads_what_it_prints() -> None:

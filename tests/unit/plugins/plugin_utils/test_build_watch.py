@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._build.log import Progress
-from ansible_collections.arcpro.b70.plugins.module_utils._build.sample import Sample
+from ansible_collections.arcpro.b70.plugins.module_utils._build.log import BuildProgress
+from ansible_collections.arcpro.b70.plugins.module_utils._build.sample import BuildSample
 from ansible_collections.arcpro.b70.plugins.plugin_utils._build_watch import idle_seconds, say
 
 
-def sample(at: float, cpu_s: float) -> Sample:
-    return Sample(at, cpu_s, rss_gib=84.2, processes=3, largest="icpx paged_decode_xe2.cpp")
+def sample(at: float, cpu_s: float) -> BuildSample:
+    return BuildSample(at, cpu_s, rss_gib=84.2, processes=3, largest="icpx paged_decode_xe2.cpp")
 
 
 @pytest.mark.parametrize(
@@ -27,13 +27,14 @@ def test_only_a_build_that_computes_nothing_is_idle(used: float, idle_before: fl
 
 def test_slow_and_stuck_are_told_apart() -> None:
     assert (
-        say(Progress(104, 312), None, 1800, quiet_s=0, idle_s=0) == "104 of 312 objects, 30 min, about 1 h 00 min left"
+        say(BuildProgress(104, 312), None, 1800, quiet_s=0, idle_s=0)
+        == "104 of 312 objects, 30 min, about 1 h 00 min left"
     )
-    slow = say(Progress(2, 312, "paged_decode_xe2.cpp"), sample(0, 0), 2460, quiet_s=1320, idle_s=0)
+    slow = say(BuildProgress(2, 312, "paged_decode_xe2.cpp"), sample(0, 0), 2460, quiet_s=1320, idle_s=0)
     assert slow == (
         "2 of 312 objects, 41 min, 84.2 GiB in 3 processes, slow but healthy: computing, no line for 22 min, "
         "paged_decode_xe2.cpp"
     )
-    stuck = say(Progress(2, 312), sample(0, 0), 2460, quiet_s=1320, idle_s=300)
+    stuck = say(BuildProgress(2, 312), sample(0, 0), 2460, quiet_s=1320, idle_s=300)
     assert "nothing computed for 300 s" in stuck
     assert "healthy" not in stuck

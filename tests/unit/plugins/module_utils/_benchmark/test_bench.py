@@ -12,9 +12,13 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import bench, report
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.bench import BenchmarkError, BenchmarkOrder, Effects
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.bench import (
+    BenchmarkEffects,
+    BenchmarkError,
+    BenchmarkOrder,
+)
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import Band
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators import GeneratorError, Load
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators import GeneratorError, GeneratorLoad
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.metrics import RequestRecord, summary
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.run import Tool
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import SHAPES
@@ -64,7 +68,7 @@ class Host:
         self.canaries, self.broken, self.failed = list(canaries) or [True, True], broken, failed
         self.clients, self.counted = 0, 0  # what the frontdoor tells
         self.speed = 100.0  # tokens per second of one request
-        self.loads: list[Load] = []
+        self.loads: list[GeneratorLoad] = []
         self.moved_after, self.told_after = -1, -1  # so many loads
         self.tools: list[Tool] = []
         self.said: list[str] = []
@@ -88,7 +92,7 @@ class Host:
         return {"failed": not passed, "canary": [case, {**case, "name": "burst", "sha256": last}]}
 
     def measure(
-        self, tool: Tool, load: Load, say: Callable[[str], None], watch: Callable[[], None]
+        self, tool: Tool, load: GeneratorLoad, say: Callable[[str], None], watch: Callable[[], None]
     ) -> list[RequestRecord]:
         self.loads.append(load)
         watch()
@@ -112,8 +116,8 @@ class Host:
     def find(self, name: str, kind: str, generator: str) -> Mapping[str, Any] | None:
         return self.baseline if (name, kind, generator) == ("tiny-a", HOST["class"], "guidellm") else None
 
-    def effects(self) -> Effects:
-        return Effects(
+    def effects(self) -> BenchmarkEffects:
+        return BenchmarkEffects(
             info=lambda: self.state,
             verify=self.verify,
             profile=lambda name: PROFILE,
@@ -233,7 +237,9 @@ def test_no_figure_outlives_the_engine_that_gave_it() -> None:
     host = Host()
     measure = host.measure
 
-    def replaced(tool: Tool, load: Load, say: Callable[[str], None], watch: Callable[[], None]) -> list[RequestRecord]:
+    def replaced(
+        tool: Tool, load: GeneratorLoad, say: Callable[[str], None], watch: Callable[[], None]
+    ) -> list[RequestRecord]:
         host.state = {**host.state, "engine": {"invocation_id": "two"}}
         return measure(tool, load, say, watch)
 
@@ -265,7 +271,9 @@ def test_a_generator_that_fails_for_one_number_of_streams_costs_only_that() -> N
     host = Host()
     measure = host.measure
 
-    def broken(tool: Tool, load: Load, say: Callable[[str], None], watch: Callable[[], None]) -> list[RequestRecord]:
+    def broken(
+        tool: Tool, load: GeneratorLoad, say: Callable[[str], None], watch: Callable[[], None]
+    ) -> list[RequestRecord]:
         if load.streams == 2 and load.shape.rounds == 3:
             raise GeneratorError("vllm ended with 1: no room")
         return measure(tool, load, say, watch)
@@ -361,7 +369,9 @@ def test_what_the_generator_leaves_out_of_its_report_is_asked_once_more_with_oth
     host = Host()
     measure, left_out = host.measure, {6}
 
-    def careless(tool: Tool, load: Load, say: Callable[[str], None], watch: Callable[[], None]) -> list[RequestRecord]:
+    def careless(
+        tool: Tool, load: GeneratorLoad, say: Callable[[str], None], watch: Callable[[], None]
+    ) -> list[RequestRecord]:
         records = measure(tool, load, say, watch)
         careful = len(records) not in left_out
         left_out.discard(len(records))

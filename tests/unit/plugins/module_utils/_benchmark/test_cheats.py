@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import run
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators import GeneratorError, Load
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators import GeneratorError, GeneratorLoad
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.metrics import RequestRecord, summary
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.run import Tool
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import SHAPES
@@ -25,14 +25,14 @@ from .benchmarks import requests
 from .test_bench import Host
 
 Records = list[RequestRecord]
-Cheat = Callable[[Load, Records], Records]
+Cheat = Callable[[GeneratorLoad, Records], Records]
 
 
 def each(**given: object) -> Cheat:
     return lambda load, records: [replace(one, **given) for one in records]  # type: ignore[arg-type]
 
 
-def cut(load: Load, records: Records) -> Records:
+def cut(load: GeneratorLoad, records: Records) -> Records:
     return [replace(one, completion_tokens=8) for one in records]
 
 
@@ -92,7 +92,7 @@ def test_clients_that_arrive_after_the_start_spoil_a_benchmark(arrive: int | Non
     host = Host()
     measure = host.measure
 
-    def visited(tool: Tool, load: Load, say: Callable[[str], None], watch: Callable[[], None]) -> Records:
+    def visited(tool: Tool, load: GeneratorLoad, say: Callable[[str], None], watch: Callable[[], None]) -> Records:
         if len(host.loads) == 4:
             host.counted = math.nan if arrive is None else host.counted + arrive  # type: ignore[assignment]
         return measure(tool, load, say, watch)
@@ -109,6 +109,6 @@ def test_a_clock_that_is_set_meanwhile_spoils_what_is_measured_by_it(
     wall = iter([1000.0, 400.0])
     monkeypatch.setattr(run, "time", SimpleNamespace(time=lambda: next(wall), monotonic=lambda: 5.0))
     monkeypatch.setattr(Program, "run", lambda self, *given: None)
-    load = Load("http://127.0.0.1:18080", "tiny-a", "/srv/tiny-a", SHAPES["short-128"], 2, 7, 60.0)
+    load = GeneratorLoad("http://127.0.0.1:18080", "tiny-a", "/srv/tiny-a", SHAPES["short-128"], 2, 7, 60.0)
     with pytest.raises(GeneratorError, match=r"clock was set by -600\.0 s meanwhile"):
         run.measure(Tool("vllm", "/bin/true"), load, lambda text: None, lambda: None)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import comparison
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.comparison import Band
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import SHAPES, Shape
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import SHAPES, RequestShape
 from unit.plugins.module_utils._evidence.records import HOST
 
 from .benchmarks import data, figures
@@ -140,10 +140,10 @@ def test_what_is_read_of_an_earlier_record_is_enough() -> None:
 
 
 def test_what_would_be_compared_is_known_before_it_is_measured() -> None:
-    def seen(shape: Shape, *streams: int) -> tuple[list[str], list[str]]:
+    def seen(shape: RequestShape, *streams: int) -> tuple[list[str], list[str]]:
         return comparison.outlook((shape,), streams, ("frontdoor",), earlier())
 
-    shape = Shape("short-128", 119, 128, 1)
+    shape = RequestShape("short-128", 119, 128, 1)
     lines = [
         "short-128 c1 frontdoor cold: 71.9101 in before of b70-01",
         "short-128 c4 frontdoor cold: 287.64 in before of b70-01",

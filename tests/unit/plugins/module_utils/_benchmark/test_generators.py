@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import generators
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators import GeneratorError, Load
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators import GeneratorError, GeneratorLoad
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.metrics import summary
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import Shape
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import RequestShape
 
-LOAD = Load("http://127.0.0.1:18080", "tiny-a", "/srv/tiny-a", Shape("s", 119, 64, 2), 2, 5, 60.0, "hidden")
+LOAD = GeneratorLoad(
+    "http://127.0.0.1:18080", "tiny-a", "/srv/tiny-a", RequestShape("s", 119, 64, 2), 2, 5, 60.0, "hidden"
+)
 
 
 def captured(name: str) -> dict[str, Any]:
@@ -51,7 +53,7 @@ def test_requests_without_an_answer_are_failures(name: str, reason: str) -> None
 
 def test_the_requests_of_vllm_give_its_own_figures() -> None:
     report = captured("vllm-good")
-    load = Load("http://127.0.0.1:18080", "tiny-a", "/srv/tiny-a", Shape("s", 119, 32), 2, 7, 60.0)
+    load = GeneratorLoad("http://127.0.0.1:18080", "tiny-a", "/srv/tiny-a", RequestShape("s", 119, 32), 2, 7, 60.0)
     figures = summary(generators.vllm_records(report, load))
     assert (figures["requests"], figures["failed"], figures["completion_tokens"]) == (6, 0, 192)
     assert figures["ttft_s"]["mean"] == pytest.approx(report["mean_ttft_ms"] / 1000, abs=1e-4)

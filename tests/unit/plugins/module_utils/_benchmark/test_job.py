@@ -192,7 +192,7 @@ def test_a_benchmark_that_breaks_off_leaves_its_reason(
     job.BenchmarkJob(params).start(archive)
     monkeypatch.setattr(SystemClock, "heed_signals", lambda self, told: None)
 
-    def refuse(_wanted: Any, fx: bench.Effects) -> None:
+    def refuse(_wanted: Any, fx: bench.BenchmarkEffects) -> None:
         fx.say("canary before the benchmark")
         raise BenchmarkError("nothing verified is served")
 
@@ -209,7 +209,7 @@ def test_a_unit_that_is_told_to_end_leaves_that_to_systemd(
     heeding: list[Any] = []
     monkeypatch.setattr(SystemClock, "heed_signals", lambda self, told: heeding.append(told))
 
-    def told(_wanted: Any, fx: bench.Effects) -> None:
+    def told(_wanted: Any, fx: bench.BenchmarkEffects) -> None:
         fx.heed()
         heeding[0]()
         # Each time: the canary takes the first for its own end.

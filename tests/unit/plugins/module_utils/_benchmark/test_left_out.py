@@ -12,8 +12,8 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import (
     SHAPES,
     Limits,
-    Shape,
-    ShapeError,
+    RequestShape,
+    RequestShapeError,
     chosen,
     ladder,
     limits_of,
@@ -52,7 +52,7 @@ def test_the_limits_are_those_of_the_profile() -> None:
 
 
 def test_own_shapes_need_only_their_sizes() -> None:
-    assert shape_of({"prompt_tokens": 1000, "output_tokens": 100}) == Shape("1000-100", 1000, 100, 3)
+    assert shape_of({"prompt_tokens": 1000, "output_tokens": 100}) == RequestShape("1000-100", 1000, 100, 3)
     assert shape_of("2k-512") is SHAPES["2k-512"]
 
 
@@ -66,5 +66,5 @@ def test_own_shapes_need_only_their_sizes() -> None:
     ],
 )
 def test_a_wrong_shape_is_named(given: Any, words: str) -> None:
-    with pytest.raises(ShapeError, match=words):
+    with pytest.raises(RequestShapeError, match=words):
         shape_of(given)

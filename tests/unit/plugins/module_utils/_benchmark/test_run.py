@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark import run
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators import GeneratorError, Load
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.generators import GeneratorError, GeneratorLoad
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.metrics import RequestRecord, summary
 from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.run import Tool
-from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import Shape
+from ansible_collections.arcpro.b70.plugins.module_utils._benchmark.shapes import RequestShape
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence import program
 from unit.plugins.module_utils._benchmark.test_generators import captured
 
-LOAD = Load("http://127.0.0.1:18080", "tiny-a", "/srv/tiny-a", Shape("s", 119, 32), 2, 7, 60.0)
+LOAD = GeneratorLoad("http://127.0.0.1:18080", "tiny-a", "/srv/tiny-a", RequestShape("s", 119, 32), 2, 7, 60.0)
 Measure = Callable[..., list[RequestRecord]]
 
 

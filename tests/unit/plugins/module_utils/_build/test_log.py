@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._build.log import Progress, explain, first_error, progress
+from ansible_collections.arcpro.b70.plugins.module_utils._build.log import BuildProgress, explain, first_error, progress
 
 NINJA = [
     "-- Build files have been written to: build/temp",
@@ -18,12 +18,12 @@ NINJA = [
 
 
 def test_objects_and_the_newest_file_are_read_from_ninjas_lines() -> None:
-    assert progress(NINJA) == Progress(2, 312, "paged_decode_xe2.cpp")
+    assert progress(NINJA) == BuildProgress(2, 312, "paged_decode_xe2.cpp")
 
 
 def test_without_ninja_the_file_of_the_compiler_is_named() -> None:
-    assert progress(["building 'ext' extension", "g++ -O2 -c ext.cpp -o build/ext.o"]) == Progress(0, 0, "ext.cpp")
-    assert progress([]) == Progress()
+    assert progress(["building 'ext' extension", "g++ -O2 -c ext.cpp -o build/ext.o"]) == BuildProgress(0, 0, "ext.cpp")
+    assert progress([]) == BuildProgress()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search import probes
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search.driver import Search, SearchPlan, restore
-from ansible_collections.arcpro.b70.plugins.module_utils._context_search.lengths import Found
+from ansible_collections.arcpro.b70.plugins.module_utils._context_search.lengths import SearchEnd
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.rendering import Rendering, in_place
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import Effects
@@ -143,7 +143,7 @@ def test_the_published_table_and_the_way_back() -> None:
     work = search(host)
     outcome = work.run()
     host.assert_invariants()
-    assert work.found == Found(4480)
+    assert work.found == SearchEnd(4480)
     assert (rendering(host), waiting(host)) == (before, None)
     assert host.tried == [trial.length for trial in work.trials]
     assert (len(host.tried), host.tried[0]) == (6, 15616)
@@ -159,7 +159,7 @@ def test_a_stopped_slot_gets_the_rendering_back() -> None:
     work = search(host)
     work.run()
     host.assert_invariants()
-    assert (work.found, host.running) == (Found(4480), [])
+    assert (work.found, host.running) == (SearchEnd(4480), [])
     assert (rendering(host), waiting(host)) == (before, None)
     assert switch(host, "b")["verified"]
     assert rendering(host) == before
@@ -243,7 +243,7 @@ def test_the_profile_that_is_served_is_served_again_as_it_was() -> None:
     work = search(host)
     outcome = work.run()
     host.assert_invariants()
-    assert (work.found, outcome.profile_name, outcome.verified) == (Found(4480), "b", True)
+    assert (work.found, outcome.profile_name, outcome.verified) == (SearchEnd(4480), "b", True)
     assert (host.tried[-1], rendering(host), waiting(host)) == (15616, before, None)
 
 
@@ -266,14 +266,14 @@ def test_lengths_that_do_not_fit_are_trials() -> None:
     work = search(host)
     work.run()
     assert (work.trials[0].kv_tokens, work.trials[0].most) == (None, 300_000)
-    assert work.found == Found(4608)
+    assert work.found == SearchEnd(4608)
 
 
 def test_none_passes() -> None:
     host = served(lambda length: 1000)
     work = search(host)
     assert work.run().verified
-    assert work.found == Found(None)
+    assert work.found == SearchEnd(None)
 
 
 @pytest.mark.parametrize("fault", ["exit_at_start", "crash_loop", "device_lost", "never_ready"])
@@ -315,7 +315,7 @@ def test_a_pending_rendering_is_searched_and_stays() -> None:
     waits = host.render_held("b", **NEW)
     work = search(host)
     outcome = work.run()
-    assert (host.tried[0], work.found, outcome.verified) == (8192, Found(4480), True)
+    assert (host.tried[0], work.found, outcome.verified) == (8192, SearchEnd(4480), True)
     assert waiting(host) == waits.to_json()
     assert host.state.fingerprint == "sha256:b-1"
 
@@ -396,7 +396,7 @@ def test_a_length_that_a_request_fails_with_does_not_pass() -> None:
     work = search(host)
     outcome = work.run()
     host.assert_invariants()
-    assert work.found == Found(4352)
+    assert work.found == SearchEnd(4352)
     (trial,) = (trial for trial in work.trials if trial.length == 4480)
     assert trial.problem == "64 of 64 requests near the limit failed: 500 EngineCore encountered an issue"
     assert (trial.probes["decode"]["failed"], trial.probes["near_limit"]["failed"]) == (0, 64)
@@ -418,7 +418,7 @@ def test_one_whose_engine_dies_of_it_is_followed_by_a_shorter_one() -> None:
     work = search(host)
     work.run()
     host.assert_invariants()
-    assert work.found == Found(4352)
+    assert work.found == SearchEnd(4352)
     (trial,) = (trial for trial in work.trials if trial.problem)
     assert "near the limit" in trial.problem
     assert trial.problem.endswith("; a card ran out of memory or of command space"), trial.problem
@@ -452,7 +452,7 @@ def test_a_search_without_probes_asks_nothing() -> None:
     host = served()
     work = search(host, replace(PLAN, probe_timeout=0.0))
     work.run()
-    assert (work.found, host.sent) == (Found(4480), [])
+    assert (work.found, host.sent) == (SearchEnd(4480), [])
 
 
 def test_an_engine_without_tokens_breaks_the_search_off() -> None:

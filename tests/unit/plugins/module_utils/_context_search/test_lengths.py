@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.arcpro.b70.plugins.module_utils._context_search.lengths import (
     Bounds,
-    Found,
+    SearchEnd,
     Trial,
     next_length,
 )
@@ -38,7 +38,7 @@ def search(
     trials: list[Trial] = []
     while True:
         step = next_length(trials, target, granularity, bounds)
-        if isinstance(step, Found):
+        if isinstance(step, SearchEnd):
             return step.length, [trial.length for trial in trials]
         assert step not in [trial.length for trial in trials]
         assert step % granularity == 0
@@ -62,7 +62,7 @@ def test_the_rows_of_the_table_lead_to_its_selection() -> None:
     assert [trial.passes(64) for trial in trials] == [False, False, False, False, True]
     assert next_length(trials, 64, 128, Bounds(1024, 15616)) in (4352, 4480)
     trials.append(Trial(4480, 292317, 65.25))
-    assert next_length(trials, 64, 128, Bounds(1024, 15616)) == Found(4480)
+    assert next_length(trials, 64, 128, Bounds(1024, 15616)) == SearchEnd(4480)
 
 
 def test_constant_tokens_take_two_starts() -> None:
@@ -94,7 +94,7 @@ def test_what_the_engine_says_would_fit_is_a_bound() -> None:
 
 
 def test_bounds_without_a_multiple_between_them() -> None:
-    assert next_length([], 64, 128, Bounds(129, 255)) == Found(None)
+    assert next_length([], 64, 128, Bounds(129, 255)) == SearchEnd(None)
     assert next_length([], 64, 128, Bounds(100, 300)) == 256
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from ansible_collections.arcpro.b70.plugins.module_utils._build.service import BuildPaths
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor import bundle, examine
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.checks import machine
-from ansible_collections.arcpro.b70.plugins.module_utils._doctor.host import HostEffects
+from ansible_collections.arcpro.b70.plugins.module_utils._doctor.host import DoctorHost
 from ansible_collections.arcpro.b70.plugins.module_utils._doctor.model import Answers, Command, Look, Output, Read
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.redact import Redactor
 from unit.plugins.module_utils._doctor.hosts import SETTINGS, SHIPPED, FakeEffects, captured, out, profile, site
@@ -50,7 +50,7 @@ def test_the_checkouts_of_stacks_are_found_where_builds_make_them(tmp_path: Path
         (tree / ".git").mkdir(parents=True)
         (tree / ".git/HEAD").write_text("ref")
     where = site(settings={"build_dir": str(place.work_dir)})
-    heads = HostEffects(where).read(bundle.heads_of(where))
+    heads = DoctorHost(where).read(bundle.heads_of(where))
     names = [item.name for item in bundle.checkouts(heads)]
     assert len(names) == 2 * (len(made) + 1)
     for tree in made:
@@ -118,7 +118,7 @@ def test_what_is_known_to_be_secret_is_gathered_from_configuration_tokens_and_pr
 
 
 def test_the_archive_is_a_folder_with_its_table_of_contents():
-    rows = [bundle.Kept("logs/a.txt", "x", 3)]
+    rows = [bundle.BundleRow("logs/a.txt", "x", 3)]
     data = bundle.archive({"logs/a.txt": b"abc"}, rows, {"doctor.txt": b"fine"}, "host1")
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         names = archive.getnames()

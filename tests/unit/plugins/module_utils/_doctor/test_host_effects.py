@@ -57,7 +57,7 @@ def test_files_are_read_up_to_their_limit(tmp_path: Path):
     for name in ("b", "a"):
         (tmp_path / name).write_text(name * 10)
     (tmp_path / "folder").mkdir()
-    effects = host.HostEffects(site())
+    effects = host.DoctorHost(site())
     read = effects.read(Read((f"{tmp_path}/*", "/no/such"), max_bytes=3))
     assert read == {f"{tmp_path}/a": "aaa", f"{tmp_path}/b": "bbb"}
 
@@ -109,7 +109,7 @@ def test_the_kernel_is_asked_as_the_service_user():
             folder.mkdir()
             folder.chmod(mode)
         settings = {"cache_dirs": [str(closed), str(free)], "user": "nobody"}
-        rows = host.HostEffects(site(account=nobody, wanted=[], settings=settings)).look(Look("cache-directories"))
+        rows = host.DoctorHost(site(account=nobody, wanted=[], settings=settings)).look(Look("cache-directories"))
     assert [bool(row["problem"]) for row in rows] == [True, False]
 
 
@@ -130,7 +130,7 @@ def test_programs_that_a_checkout_names_run_as_its_owner():
         (tree / "file").write_text("two\n")
         for path in (tree, *tree.rglob("*")):
             os.chown(path, 65534, 65534, follow_symlinks=False)
-        effects = host.HostEffects(site())
+        effects = host.DoctorHost(site())
         asked = [item.probe for item in bundle.checkouts({f"{tree}/.git/HEAD": "r"})]
         said = [effects.run(probe) for probe in asked if isinstance(probe, Command)]
         assert [output.ok for output in said] == [True, True]
@@ -150,7 +150,7 @@ def test_the_way_to_a_card_with_the_link_files_of_every_device(tmp_path: Path, m
         (folder / "link").mkdir()
         (folder / "link/l1_1_aspm").write_text(f"{int(number == 1)}\n")
         (tmp_path / "bus/pci/devices" / address).symlink_to(folder)
-    found = host.HostEffects(site(cards=1)).look(Look("pci-paths"))
+    found = host.DoctorHost(site(cards=1)).look(Look("pci-paths"))
     assert list(found[card(0)["address"]]) == way
     assert [device["current_link_width"] for device in found[card(0)["address"]].values()] == ["16", "16", "1", "1"]
     assert [device["link/l1_1_aspm"] for device in found[card(0)["address"]].values()] == ["0", "1", "0", "0"]
@@ -159,13 +159,13 @@ def test_the_way_to_a_card_with_the_link_files_of_every_device(tmp_path: Path, m
 def test_a_device_file_that_is_not_there_is_no_crash():
     gone = site(cards=1, account={"uid": os.getuid(), "group": "x", "groups": [], "gids": [os.getgid()]})
     gone = replace(gone, cards=[card(0, render_node="/dev/dri/renderD250")])
-    (row,) = host.HostEffects(gone).look(Look("device-nodes"))
+    (row,) = host.DoctorHost(gone).look(Look("device-nodes"))
     assert (row["path"], row["usable"]) == ("/dev/dri/renderD250", False)
 
 
 def test_the_room_for_a_build_is_that_of_the_folder_where_it_is_made(tmp_path: Path):
     where = site(settings={"build_dir": str(tmp_path / "a/src"), "build_swap": None})
-    room = Room(**host.HostEffects(where).look(Look("build-room")))
+    room = Room(**host.DoctorHost(where).look(Look("build-room")))
     assert (room.addable_gib, room.why_not) == (0.0, "")
     assert room.disk_gib == pytest.approx(shutil.disk_usage(tmp_path).free / 2**30, abs=1)
 
@@ -174,7 +174,7 @@ def test_libraries_of_the_driver_with_the_files_that_links_lead_to(tmp_path: Pat
     (tmp_path / "libigc.so.2.38.2+1782393643").write_text("")
     (tmp_path / "libigc.so.2").symlink_to("libigc.so.2.38.2+1782393643")
     listing = f"\tlibigc.so.2 (libc6,x86-64) => {tmp_path}/libigc.so.2\n\tlibz.so.1 (libc6,x86-64) => /lib/libz.so.1\n"
-    effects = host.HostEffects(site())
+    effects = host.DoctorHost(site())
     monkeypatch.setattr(effects, "run", lambda command: out(listing))
     assert effects.look(Look("driver-libraries")) == [
         {"name": "libigc.so.2", "path": f"{tmp_path}/libigc.so.2", "file": f"{tmp_path}/libigc.so.2.38.2+1782393643"}

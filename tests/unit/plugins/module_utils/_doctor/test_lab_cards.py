@@ -21,7 +21,7 @@ from unit.plugins.module_utils._doctor.hosts import site
 Look_at = Callable[..., dict[str, dict[str, Any]]]
 
 
-class Tree(host.HostEffects):
+class Tree(host.DoctorHost):
     """The real effects over a tree in the place of /sys; no program is there, and device files open."""
 
     root: Path

@@ -166,7 +166,7 @@ def test_who_is_refused_is_named_with_the_engines_words(installed):
     report = run(installed, Engines(), profile(installed, "a"), profile(installed, "b", "cpu-1", "--bad"))
     (told,) = check.sentences(report)
     assert told.startswith("the installed engine refuses 1 profile. b: unrecognized arguments: --bad")
-    assert check.sentences(check.Report()) == []
+    assert check.sentences(check.EngineCheckReport()) == []
 
 
 def test_of_a_profile_that_was_rendered_anew_what_a_switch_would_start_is_asked_about(tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evaluate import host, network, parse, plan, verdicts
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.network import Floor, Link, parse_links
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.network import Floor, LinkMeasurement, parse_links
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.nodes import Group, Node
 from machine import assert_ends
 
@@ -120,7 +120,7 @@ def test_what_a_run_wrote_is_a_reference_and_nonsense_is_none():
 
 
 def test_four_cards_and_all_tools_leave_nothing_out():
-    benches = plan.plan(plan.Host(4, ALL, "/stack/python", "xpu", "/s.py"))
+    benches = plan.plan(plan.HostTools(4, ALL, "/stack/python", "xpu", "/s.py"))
     assert [bench.reason for bench in benches] == [""] * len(benches)
     by_id = {bench.id: bench for bench in benches}
     assert len([name for name in by_id if name.startswith("memory.card")]) == 8
@@ -138,16 +138,16 @@ def test_four_cards_and_all_tools_leave_nothing_out():
 
 
 def test_a_host_without_cards_or_tools_says_why():
-    benches = plan.plan(plan.Host(0, {}, "", "cpu", "/s.py"))
+    benches = plan.plan(plan.HostTools(0, {}, "", "cpu", "/s.py"))
     reasons = {bench.id: bench.reason for bench in benches}
     assert reasons["memory.card0.memory"] == "needs a card"
     assert reasons["p2p.torch"] == "no installed stack has a torch for this host: site.yml --tags stack"
-    one = {bench.id: bench.reason for bench in plan.plan(plan.Host(1, {}, "/p", "xpu", "/s.py"))}
+    one = {bench.id: bench.reason for bench in plan.plan(plan.HostTools(1, {}, "/p", "xpu", "/s.py"))}
     assert "ze_peak is not on the host" in one["memory.card0.memory"]
     assert one["collectives.torch"] == "needs two cards"
-    assert [bench.group for bench in plan.plan(plan.Host(1, {}, "/p", "xpu", "/s"), only=["gemm"])] == ["gemm"]
+    assert [bench.group for bench in plan.plan(plan.HostTools(1, {}, "/p", "xpu", "/s"), only=["gemm"])] == ["gemm"]
     with pytest.raises(ValueError, match="there is no group speed"):
-        plan.plan(plan.Host(1, {}, "", "xpu", ""), only=["speed"])
+        plan.plan(plan.HostTools(1, {}, "", "xpu", ""), only=["speed"])
 
 
 @pytest.mark.real_time
@@ -290,7 +290,7 @@ def test_less_is_better_for_a_latency():
 
 def test_a_reference_counts_as_far_as_it_could_be_measured():
     reference = {"network.alpha-beta.latency": 1.0, "network.gamma-delta.latency": 1.0, "gemm.card0.float16": 1.0}
-    here = plan.Host(1, ALL, "/p", "xpu", "/s")
+    here = plan.HostTools(1, ALL, "/p", "xpu", "/s")
     only = {"network": {"network.alpha-beta.latency"}, "gemm": {"gemm.card0.float16"}}
     for group, names in only.items():
         benches = plan.plan(here, [group], network=list(to_nodes().values()))
@@ -304,9 +304,9 @@ def test_only_a_link_that_was_wholly_measured_is_remembered(tmp_path):
     file = tmp_path / "b70/network.json"
     assert network.links_of(GROUP, measured()[:2], "now") == {}
     first = network.links_of(GROUP, measured(), "now")
-    assert first == {"beta": Link(("10.0.0.1", "10.0.0.2"), 0.66, 0.6201, 47.0, "now")}
+    assert first == {"beta": LinkMeasurement(("10.0.0.1", "10.0.0.2"), 0.66, 0.6201, 47.0, "now")}
     network.remember(file, first)
-    other = {"gamma": Link(("10.0.0.1", "fd00::3"), 1.1, 1.2, 60.0, "later")}
+    other = {"gamma": LinkMeasurement(("10.0.0.1", "fd00::3"), 1.1, 1.2, 60.0, "later")}
     network.remember(file, other)
     assert parse_links(file.read_text()) == {**first, **other}
     assert file.stat().st_mode & 0o777 == 0o644

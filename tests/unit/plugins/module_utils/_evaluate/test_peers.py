@@ -20,7 +20,7 @@ from ansible_collections.arcpro.b70.plugins.modules import b70_evaluate
 
 HERE = PeerAccessScope({"0000:03:00.0": "70.65.0", "0000:43:00.0": "70.65.0"}, "7.1.0", "26.35.39758.10-0")
 NOW = "2026-11-27 22:00 UTC"
-TWO = plan.Host(2, {}, "/stack/python", "xpu", "/s.py")
+TWO = plan.HostTools(2, {}, "/stack/python", "xpu", "/s.py")
 GOOD = '{"measures": {"peer_access.allreduce.16KiB": 1.5, "peer_access.alltoall.131072KiB": 20.0}}\n'
 WRONG = "ValueError: allreduce of 16384 bytes: 3 of 8192 values of rank 1 are wrong"
 RESET = "2026-11-27T22:01:00+00:00 b70 kernel: xe 0000:03:00.0: [drm] Tile0: GT0: Engine reset: engine_class=bcs"
@@ -36,12 +36,12 @@ def test_it_runs_only_if_it_is_named_and_never_beside_an_engine():
     bench = the_bench()
     assert bench.argv == ("/stack/python", "/s.py", "peer_access", "xpu", "2")
     assert (bench.environment, bench.reason) == ({"CCL_TOPO_P2P_ACCESS": "1"}, "")
-    beside = plan.Host(2, {}, "/stack/python", "xpu", "/s.py", serves=True)
+    beside = plan.HostTools(2, {}, "/stack/python", "xpu", "/s.py", serves=True)
     assert the_bench(beside).reason == "may cost the cards that an engine uses"
     assert {
         bench.reason for bench in plan.plan(beside, only=["gemm", "collectives"]) if bench.tool != "1ccl_benchmark"
     } == {""}
-    for alone in (plan.Host(1, {}, "/p", "xpu", "/s"), plan.Host(0, {}, "/p", "cpu", "/s")):
+    for alone in (plan.HostTools(1, {}, "/p", "xpu", "/s"), plan.HostTools(0, {}, "/p", "cpu", "/s")):
         assert the_bench(alone).reason == "needs two cards"
 
 

@@ -15,13 +15,12 @@ from ansible_collections.arcpro.b70.plugins.module_utils._frontdoor_release.type
     SOCKET,
     UNIT,
     Await,
-    Command,
-    Found,
+    HostBefore,
     Identity,
     Keep,
-    Kept,
-    Link,
+    LastRelease,
     MakeDirectory,
+    MakeLink,
     Move,
     Release,
     ReleaseFault,
@@ -29,8 +28,9 @@ from ansible_collections.arcpro.b70.plugins.module_utils._frontdoor_release.type
     ReleasePlan,
     Reload,
     Remove,
+    RunCommand,
+    ServiceState,
     Step,
-    UnitState,
     Write,
 )
 
@@ -84,7 +84,7 @@ class FakeHost:
     def install(self, wanted: Release) -> None:
         self.folders.add(wanted.identity.environment)
 
-    def found(self) -> Found:
+    def found(self) -> HostBefore:
         place = PLACE
         paths = (*place.kept_files, *place.key_files, place.record_file, place.link, place.config_dir)
         folders = ("/opt/b70/door", "/etc/door")
@@ -94,11 +94,11 @@ class FakeHost:
             for folder in folders
             if folder in self.folders
         }
-        return Found(
+        return HostBefore(
             files={path: self._facts(path) for path in paths},
             texts={path: self.files[path] for path in (*place.kept_files, place.record_file) if path in self.files},
             children=children,
-            units={unit: UnitState(unit in self.enabled, unit in self.active) for unit in (UNIT, SOCKET)},
+            units={unit: ServiceState(unit in self.enabled, unit in self.active) for unit in (UNIT, SOCKET)},
             group=place.group in self.groups,
             answers=self.running,
             own_folder=place.link in self.folders or place.link in self.links,
@@ -128,12 +128,12 @@ class FakeHost:
                 self.folders.add(path)
             case Move(source, target):
                 self.folders = {target if path == source else path for path in self.folders}
-            case Link(path, target):
+            case MakeLink(path, target):
                 assert path not in self.folders
                 self.links[path] = target
             case Remove(path):
                 self._remove(path)
-            case Command(argv, _told, _limit):
+            case RunCommand(argv, _told, _limit):
                 self._command(*argv)
             case Keep(place, identity):
                 self._keep(place, identity)
@@ -146,7 +146,7 @@ class FakeHost:
     def _settings(self) -> str:
         return self.files[PLACE.config_file].split()[-1]
 
-    def _reload(self, identity: Identity, restart: Command) -> None:
+    def _reload(self, identity: Identity, restart: RunCommand) -> None:
         if self._settings() == "fixed":
             self._command(*restart.argv)
         elif self._settings() != "bad":
@@ -189,10 +189,10 @@ class FakeHost:
         self.files |= {place.kept(path): self.files[path] for path in place.kept_files if path in self.files}
         self.files[place.record_file] = identity.text
 
-    def kept(self, place: ReleasePaths) -> Kept:
+    def kept(self, place: ReleasePaths) -> LastRelease:
         record = self.files.get(place.record_file)
         texts = {path: self.files.get(place.kept(path)) for path in place.kept_files}
-        return Kept(
+        return LastRelease(
             Identity.parse(record) if record else None,
             {path: text for path, text in texts.items() if text is not None},
             place.link in self.folders,

@@ -18,17 +18,17 @@ from ansible_collections.arcpro.b70.plugins.module_utils._frontdoor_release impo
 from ansible_collections.arcpro.b70.plugins.module_utils._frontdoor_release.types import (
     UNIT,
     Await,
-    Command,
     File,
     Identity,
     Keep,
-    Link,
+    MakeLink,
     Move,
     ReleaseFault,
     ReleasePaths,
     Reload,
     Remove,
-    UnitState,
+    RunCommand,
+    ServiceState,
     Write,
 )
 
@@ -44,8 +44,8 @@ SHOWN = {
 
 
 @pytest.fixture
-def effects() -> host.HostEffects:
-    return host.HostEffects()
+def effects() -> host.ReleaseHost:
+    return host.ReleaseHost()
 
 
 def judge(program: str) -> tuple[str, ...]:
@@ -57,11 +57,11 @@ def test_units_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         host, "_run", lambda argv: "\n\n".join(SHOWN[name] for name in argv[argv.index("--") + 1 :]) + "\n"
     )
     assert host._unit_states(tuple(SHOWN)) == {
-        "good": UnitState(enabled=True, active=True),
-        "stopped": UnitState(enabled=True),
-        "crashes": UnitState(enabled=True),
-        "disabled": UnitState(active=True),
-        "gone": UnitState(),
+        "good": ServiceState(enabled=True, active=True),
+        "stopped": ServiceState(enabled=True),
+        "crashes": ServiceState(enabled=True),
+        "disabled": ServiceState(active=True),
+        "gone": ServiceState(),
     }
 
 
@@ -70,7 +70,7 @@ def test_units_are_neither_where_systemd_does_not_answer(monkeypatch: pytest.Mon
         raise ReleaseFault("no bus")
 
     monkeypatch.setattr(host, "_run", refuses)
-    assert host._unit_states((UNIT,)) == {UNIT: UnitState()}
+    assert host._unit_states((UNIT,)) == {UNIT: ServiceState()}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_units_are_neither_where_systemd_does_not_answer(monkeypatch: pytest.Mon
     ],
 )
 def test_what_answers_says_its_build(
-    monkeypatch: pytest.MonkeyPatch, effects: host.HostEffects, answer: Any, build: str
+    monkeypatch: pytest.MonkeyPatch, effects: host.ReleaseHost, answer: Any, build: str
 ) -> None:
     def fetch(_url: str) -> Any:
         if isinstance(answer, Exception):
@@ -97,19 +97,19 @@ def test_what_answers_says_its_build(
 
 @pytest.mark.parametrize(("build", "said"), [("", "nobody"), ("a", "another build, a")])
 def test_waiting_for_an_answer_has_a_limit(
-    monkeypatch: pytest.MonkeyPatch, effects: host.HostEffects, build: str, said: str
+    monkeypatch: pytest.MonkeyPatch, effects: host.ReleaseHost, build: str, said: str
 ) -> None:
     now = [0.0]
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
     monkeypatch.setattr(host, "time", clock)
-    monkeypatch.setattr(host.HostEffects, "_said", lambda self, url: {"build": "b" if now[0] >= 3 else build})
+    monkeypatch.setattr(host.ReleaseHost, "_said", lambda self, url: {"build": "b" if now[0] >= 3 else build})
     effects.do(Await(Identity("b", "/env", URL), 5))
     now[0] = 0.0
     with pytest.raises(ReleaseFault, match=f"^{said} answered within 2 s$"):
         effects.do(Await(Identity("b", "/env", URL), 2))
 
 
-RESTART = Command(("systemctl", "restart", UNIT), "restart it")
+RESTART = RunCommand(("systemctl", "restart", UNIT), "restart it")
 
 
 @pytest.mark.parametrize(
@@ -120,25 +120,25 @@ RESTART = Command(("systemctl", "restart", UNIT), "restart it")
     ],
 )
 def test_a_reload_becomes_a_restart_where_the_process_says_so(
-    monkeypatch: pytest.MonkeyPatch, effects: host.HostEffects, said: list[dict[str, Any]], ran: list[tuple[str, ...]]
+    monkeypatch: pytest.MonkeyPatch, effects: host.ReleaseHost, said: list[dict[str, Any]], ran: list[tuple[str, ...]]
 ) -> None:
     commands: list[Any] = []
     monkeypatch.setattr(host, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda seconds: None))
     monkeypatch.setattr(host, "_run", lambda argv, limit_s=0: commands.append(argv))
-    monkeypatch.setattr(host.HostEffects, "_said", lambda self, url: said.pop(0))
+    monkeypatch.setattr(host.ReleaseHost, "_said", lambda self, url: said.pop(0))
     effects.do(Reload(Identity("b.2", "/env", URL), 5, RESTART))
     assert (commands, said) == ([("systemctl", "reload", UNIT), *ran], [])
 
 
-def test_settings_that_were_not_taken_are_named(monkeypatch: pytest.MonkeyPatch, effects: host.HostEffects) -> None:
+def test_settings_that_were_not_taken_are_named(monkeypatch: pytest.MonkeyPatch, effects: host.ReleaseHost) -> None:
     wrong = {"build": "b.1", "settings_error": "frontdoor.toml: cors: no"}
     monkeypatch.setattr(host, "_run", lambda argv, limit_s=0: "")
-    monkeypatch.setattr(host.HostEffects, "_said", lambda self, url: wrong)
+    monkeypatch.setattr(host.ReleaseHost, "_said", lambda self, url: wrong)
     with pytest.raises(ReleaseFault, match=r"^another build, b\.1 answered within 0 s: frontdoor\.toml: cors: no$"):
         effects.do(Reload(Identity("b.2", "/env", URL), 0, RESTART))
 
 
-def test_a_file_is_judged_before_it_is_replaced(tmp_path: Path, effects: host.HostEffects) -> None:
+def test_a_file_is_judged_before_it_is_replaced(tmp_path: Path, effects: host.ReleaseHost) -> None:
     path = tmp_path / "a.service"
     good = "import sys; name = sys.argv[-1]; sys.exit(not (name.endswith('/a.service') and open(name).read()))"
     effects.do(Write(File(str(path), "one\n", "0640", GROUP, check=judge(good))))
@@ -150,19 +150,19 @@ def test_a_file_is_judged_before_it_is_replaced(tmp_path: Path, effects: host.Ho
     assert os.listdir(tmp_path) == ["a.service"]
 
 
-def test_a_link_is_replaced_and_a_folder_is_not(tmp_path: Path, effects: host.HostEffects) -> None:
+def test_a_link_is_replaced_and_a_folder_is_not(tmp_path: Path, effects: host.ReleaseHost) -> None:
     link, folder = tmp_path / "venv", tmp_path / "folder"
     (tmp_path / "venv.new").symlink_to("left by an interrupted run")
     for target in ("/one", "/two"):
-        effects.do(Link(str(link), target))
+        effects.do(MakeLink(str(link), target))
         assert os.readlink(link) == target
     folder.mkdir()
     with pytest.raises(ReleaseFault, match="directory"):
-        effects.do(Link(str(folder), "/one"))
+        effects.do(MakeLink(str(folder), "/one"))
     assert sorted(os.listdir(tmp_path)) == ["folder", "venv"]
 
 
-def test_what_is_in_the_way_of_a_move_stays(tmp_path: Path, effects: host.HostEffects) -> None:
+def test_what_is_in_the_way_of_a_move_stays(tmp_path: Path, effects: host.ReleaseHost) -> None:
     source, target = tmp_path / "venv", tmp_path / "venv-before"
     source.mkdir()
     target.mkdir()
@@ -173,7 +173,7 @@ def test_what_is_in_the_way_of_a_move_stays(tmp_path: Path, effects: host.HostEf
     assert os.listdir(tmp_path) == ["venv-before"]
 
 
-def test_files_links_and_folders_are_removed_and_no_target_of_a_link(tmp_path: Path, effects: host.HostEffects) -> None:
+def test_files_links_and_folders_are_removed_and_no_target_of_a_link(tmp_path: Path, effects: host.ReleaseHost) -> None:
     stays = tmp_path / "stays"
     (stays / "below").mkdir(parents=True)
     (tmp_path / "folder" / "below").mkdir(parents=True)
@@ -185,7 +185,7 @@ def test_files_links_and_folders_are_removed_and_no_target_of_a_link(tmp_path: P
     assert os.listdir(stays) == ["below"]
 
 
-def test_what_is_kept_is_found_again(tmp_path: Path, effects: host.HostEffects) -> None:
+def test_what_is_kept_is_found_again(tmp_path: Path, effects: host.ReleaseHost) -> None:
     config, units = tmp_path / "etc", tmp_path / "system"
     config.mkdir()
     units.mkdir()
@@ -205,14 +205,14 @@ def test_what_is_kept_is_found_again(tmp_path: Path, effects: host.HostEffects) 
     assert effects.kept(place).identity is None
 
 
-def test_a_command_says_why_it_failed(effects: host.HostEffects) -> None:
-    effects.do(Command(judge(""), "do nothing"))
+def test_a_command_says_why_it_failed(effects: host.ReleaseHost) -> None:
+    effects.do(RunCommand(judge(""), "do nothing"))
     with pytest.raises(ReleaseFault, match="ended with 1: no such unit"):
-        effects.do(Command(judge("import sys; sys.exit('no such unit')"), "fail"))
+        effects.do(RunCommand(judge("import sys; sys.exit('no such unit')"), "fail"))
     with pytest.raises(ReleaseFault, match=r"did not end within 0\.2 s"):
-        effects.do(Command(judge("import time; time.sleep(60)"), "hang", 0.2))
+        effects.do(RunCommand(judge("import time; time.sleep(60)"), "hang", 0.2))
     with pytest.raises(ReleaseFault, match="no-such-program is not installed"):
-        effects.do(Command(("no-such-program",), "fail"))
+        effects.do(RunCommand(("no-such-program",), "fail"))
 
 
 def test_a_host_without_anything_is_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_host_without_anything_is_looked_at(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_only_the_frontdoor_and_systemd_write_its_journal(
-    effects: host.HostEffects, monkeypatch: pytest.MonkeyPatch
+    effects: host.ReleaseHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, ...]] = []
 

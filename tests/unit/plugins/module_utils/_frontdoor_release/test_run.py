@@ -10,9 +10,9 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._frontdoor_release import plan, run
 from ansible_collections.arcpro.b70.plugins.module_utils._frontdoor_release.types import (
     UNIT,
-    Command,
     Keep,
     ReleaseFault,
+    RunCommand,
     Step,
 )
 from unit.plugins.module_utils._frontdoor_release.fake_host import DIGEST, PLACE, FakeHost, converge, release
@@ -107,7 +107,7 @@ def test_a_way_back_that_fails_says_so(failing: Step) -> None:
     host.fails = fails
     fault = upgrade(host)
     assert "Could not see that" in str(fault)
-    if isinstance(failing, Command):
+    if isinstance(failing, RunCommand):
         # systemd is asked again by the start.
         assert ("serves again" in str(fault)) == (host.running == "build-one.one")
         return

@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.asking import Expected
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.client import Stream
-from ansible_collections.arcpro.b70.plugins.module_utils._promotion.gate import Gate, Restarted, Unmeasured
+from ansible_collections.arcpro.b70.plugins.module_utils._promotion.gate import PromotionGate, Restarted, Unmeasured
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.items import PromotionPlan
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import canary
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask.canary import Answer, CanaryResult
@@ -50,7 +50,7 @@ def profile(**changes: Any) -> Profile:
 
 
 class Door:
-    """gate.Host. Each attribute that is no count is a fault, or a property of the host."""
+    """gate.GateEffects. Each attribute that is no count is a fault, or a property of the host."""
 
     def __init__(self, profile: Profile) -> None:
         self.profile, self.mono, self.saved = profile, 0.0, 0
@@ -246,7 +246,7 @@ class Door:
 
 def run(door: Door, plan: PromotionPlan | None = None) -> dict[str, Any]:
     """What the gate has seen on this host."""
-    gate = Gate(door, door.profile, plan or PromotionPlan())
+    gate = PromotionGate(door, door.profile, plan or PromotionPlan())
     try:
         gate.run()
     except ToldToEndFault as fault:

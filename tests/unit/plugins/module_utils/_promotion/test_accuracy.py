@@ -22,7 +22,7 @@ import yaml
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence import program
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion import accuracy, questions
-from ansible_collections.arcpro.b70.plugins.module_utils._promotion.accuracy import AccuracyError, Asked
+from ansible_collections.arcpro.b70.plugins.module_utils._promotion.accuracy import AccuracyError, QuestionSet
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.questions import OF_A_TASK, usual
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import Profile, Question, parse_profile
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
@@ -51,8 +51,8 @@ def profile_of(data: dict[str, Any]) -> Profile:
     return parse_profile(json.dumps(data), "a.json")
 
 
-def asked(**changes: Any) -> Asked:
-    usual = Asked("http://127.0.0.1:8000", "tiny-a", lab_questions(), 0.8, 2, 64, 60.0)
+def asked(**changes: Any) -> QuestionSet:
+    usual = QuestionSet("http://127.0.0.1:8000", "tiny-a", lab_questions(), 0.8, 2, 64, 60.0)
     return replace(usual, **changes)
 
 

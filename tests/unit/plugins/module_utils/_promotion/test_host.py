@@ -18,13 +18,13 @@ from ansible_collections.arcpro.b70.plugins.module_utils._evidence.job import Co
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.store import Store
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion import host as hosts
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.gate import Unmeasured
-from ansible_collections.arcpro.b70.plugins.module_utils._promotion.host import SlotHost
+from ansible_collections.arcpro.b70.plugins.module_utils._promotion.host import GateHost
 from ansible_collections.arcpro.b70.plugins.module_utils._promotion.items import PromotionPlan
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import canary
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.observe import load_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Layout, ToldToEndFault
 from ansible_collections.arcpro.b70.plugins.module_utils._soak import watching
-from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import Folder
+from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkFolder
 from unit.plugins.module_utils._evidence.records import record
 from unit.plugins.module_utils._slot.calls import host, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost
@@ -40,18 +40,18 @@ def fake_host() -> FakeHost:
 
 
 @pytest.fixture
-def slot_host(fake_host: FakeHost, tmp_path: Path) -> SlotHost:
+def slot_host(fake_host: FakeHost, tmp_path: Path) -> GateHost:
     return slot_host_at(fake_host, tmp_path, LAYOUT)
 
 
-def slot_host_at(fake_host: FakeHost, tmp_path: Path, layout: Layout) -> SlotHost:
+def slot_host_at(fake_host: FakeHost, tmp_path: Path, layout: Layout) -> GateHost:
     fx = fake_host.effects()
     given = {"requested_by": "me", "records_dir": str(tmp_path / "records"), "tools_python": "/none", "user": "b70"}
-    told = Commission(Folder(tmp_path / "work"), given, fx, layout)
-    return SlotHost(told, watching.served(fx, layout), PromotionPlan(), "")
+    told = Commission(WorkFolder(tmp_path / "work"), given, fx, layout)
+    return GateHost(told, watching.served(fx, layout), PromotionPlan(), "")
 
 
-def test_a_restart_gives_another_process_that_answers_alike(fake_host: FakeHost, slot_host: SlotHost) -> None:
+def test_a_restart_gives_another_process_that_answers_alike(fake_host: FakeHost, slot_host: GateHost) -> None:
     before = slot_host.canary(None)[0]
     done = slot_host.restart()
     assert (done.verified, done.before != done.after, fake_host.starts) == (True, True, 2)
@@ -64,7 +64,7 @@ def test_a_restart_gives_another_process_that_answers_alike(fake_host: FakeHost,
 
 
 @pytest.mark.parametrize("fault", ["wrong_answer", "exit_at_start"])
-def test_a_restart_that_fails_says_where(fake_host: FakeHost, slot_host: SlotHost, fault: str) -> None:
+def test_a_restart_that_fails_says_where(fake_host: FakeHost, slot_host: GateHost, fault: str) -> None:
     fake_host.unit("a").fault = fault
     done = slot_host.restart()
     assert not done.verified
@@ -72,13 +72,13 @@ def test_a_restart_that_fails_says_where(fake_host: FakeHost, slot_host: SlotHos
     assert slot_host.served()["profile"] is None
 
 
-def test_a_restart_that_is_told_to_end_ends_the_gate(fake_host: FakeHost, slot_host: SlotHost) -> None:
+def test_a_restart_that_is_told_to_end_ends_the_gate(fake_host: FakeHost, slot_host: GateHost) -> None:
     fake_host.told_at = fake_host.effects_done + 60
     with pytest.raises(ToldToEndFault):
         slot_host.restart()
 
 
-def test_a_slot_that_is_closed_for_a_switch_is_left_alone(fake_host: FakeHost, slot_host: SlotHost) -> None:
+def test_a_slot_that_is_closed_for_a_switch_is_left_alone(fake_host: FakeHost, slot_host: GateHost) -> None:
     assert slot_host.gone() is None
     state = fake_host.state
     assert state is not None
@@ -87,7 +87,7 @@ def test_a_slot_that_is_closed_for_a_switch_is_left_alone(fake_host: FakeHost, s
 
 
 @pytest.mark.parametrize("then", ["b", None])
-def test_a_switch_is_seen(fake_host: FakeHost, slot_host: SlotHost, then: str | None) -> None:
+def test_a_switch_is_seen(fake_host: FakeHost, slot_host: GateHost, then: str | None) -> None:
     switch(fake_host, then, active=then is not None)
     found = slot_host.gone()
     assert found is not None
@@ -125,7 +125,7 @@ def keep(
     return str(made["id"])
 
 
-def test_the_newest_good_record_says_what_a_profile_answers(slot_host: SlotHost, tmp_path: Path) -> None:
+def test_the_newest_good_record_says_what_a_profile_answers(slot_host: GateHost, tmp_path: Path) -> None:
     one = keep(tmp_path)
     keep(tmp_path, began_at="2026-11-23T05:00:00Z", verdict="failed", hashes={"sum": OK})
     keep(tmp_path, began_at="2026-11-23T06:00:00Z", fingerprint="sha256:b-2", hashes={"sum": OK})
@@ -134,7 +134,7 @@ def test_the_newest_good_record_says_what_a_profile_answers(slot_host: SlotHost,
     assert (found.source, found.hashes) == (f"its record {one}", {"exact_ok": OK, "sum": SEVEN})
 
 
-def test_a_baseline_goes_before_a_record(fake_host: FakeHost, slot_host: SlotHost, tmp_path: Path) -> None:
+def test_a_baseline_goes_before_a_record(fake_host: FakeHost, slot_host: GateHost, tmp_path: Path) -> None:
     keep(tmp_path, hashes={"exact_ok": OK, "sum": OK})
     fake_host.render("b", canary__cases=[{"name": "sum", "prompt": "3 + 4", "max_tokens": 8, "compare": "baseline"}])
     switch(fake_host, "b", record_baseline=True)
@@ -149,11 +149,11 @@ def test_a_baseline_goes_before_a_record(fake_host: FakeHost, slot_host: SlotHos
     ("name", "words"),
     [("b", "nothing on this host says what b answers now: record one"), ("c", "profile 'c' is not rendered")],
 )
-def test_a_profile_of_which_nothing_is_known(slot_host: SlotHost, name: str, words: str) -> None:
+def test_a_profile_of_which_nothing_is_known(slot_host: GateHost, name: str, words: str) -> None:
     with pytest.raises(Unmeasured, match=words):
         slot_host.expected(name)
 
 
-def test_tools_that_are_not_installed_measure_nothing(slot_host: SlotHost) -> None:
+def test_tools_that_are_not_installed_measure_nothing(slot_host: GateHost) -> None:
     with pytest.raises(Unmeasured, match=r"/none is not there: run promote\.yml with the tag install"):
         slot_host.accuracy(lambda text: None)

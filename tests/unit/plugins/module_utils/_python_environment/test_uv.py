@@ -19,7 +19,7 @@ import time
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._python_environment import host, job, plan, spec
-from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import Folder, WorkError
+from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkError, WorkFolder
 from machine import assert_ends
 from unit.plugins.module_utils._python_environment.uv_kit import NOWHERE, PYTHON, UV, Server, place, step, wheel
 from unit.plugins.module_utils._work.units import Systemd, program
@@ -404,13 +404,13 @@ def test_the_unit_makes_the_environment_says_how_far_it_is_and_is_told_no_passwo
     one.start(program(tmp_path))
     holding = [file for file in one.folder.path.rglob("*") if file.is_file() and b"hidden" in file.read_bytes()]
     assert [(file.name, file.stat().st_mode & 0o777) for file in holding] == [("secret", 0o600)]
-    said, save = [], Folder.save_seen
+    said, save = [], WorkFolder.save_seen
 
     def save_seen(folder, seen):
         save(folder, seen)
         said.append(one.answer("look")["progress"])
 
-    monkeypatch.setattr(Folder, "save_seen", save_seen)
+    monkeypatch.setattr(WorkFolder, "save_seen", save_seen)
     job.main(str(one.folder.path))
     assert [now["text"] for now in said if now] == ["making an empty environment", "step 1 of 1: demo from the cache"]
     systemd.end()

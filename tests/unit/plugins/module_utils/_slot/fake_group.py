@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import exact
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import token_prompts
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.daemons.node_service import NodeService
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.node_link import read_part, waits_for
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import node_key, nodes
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.nodes import Report, Wish
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.nodes import NodeReport, Wish
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import NODES_LIMIT_S
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.slot_file import read_slot_file
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import Effects
@@ -51,7 +51,7 @@ class _Http(FakeHttp):
     """An engine that takes the requests of a warm-up too."""
 
     def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
-        if url.endswith(exact.TOKENIZE):
+        if url.endswith(token_prompts.TOKENIZE):
             return Reply(200, json.dumps({"tokens": list(range(64))}))
         if "prompt" not in body:
             return super().post(url, body, timeout_s)
@@ -184,7 +184,7 @@ class FakeGroup:
     def start_services(self, *names: str) -> None:
         """The services of these nodes begin anew, with what is on disk; of all, where none is named."""
         if not names:
-            self.reports: dict[str, tuple[Report, float] | None] = dict.fromkeys(self.hosts)
+            self.reports: dict[str, tuple[NodeReport, float] | None] = dict.fromkeys(self.hosts)
             self.services: dict[str, NodeService] = {}
         for name in names or self.hosts:
             self.services[name] = NodeService(self.hosts[name].effects(), LAYOUT, self.said.append)

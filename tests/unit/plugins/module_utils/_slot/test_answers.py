@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import canary, hearing, pooling
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import canary, pooling, transcription
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import OnFailure, Reply, SlotFault
@@ -139,11 +139,11 @@ def test_an_answer_without_classes_is_none(said):
 
 
 def test_the_tone_is_a_sound():
-    with wave.open(io.BytesIO(hearing.wav(440, 0.5))) as made:
+    with wave.open(io.BytesIO(transcription.wav(440, 0.5))) as made:
         assert (made.getframerate(), made.getnchannels(), made.getsampwidth()) == (16000, 1, 2)
         assert made.getnframes() == 8000
         assert len(set(made.readframes(8000))) > 100
-    assert hearing.sound("data:audio/wav;base64,UklGRg==") == b"RIFF"
+    assert transcription.sound("data:audio/wav;base64,UklGRg==") == b"RIFF"
 
 
 @pytest.mark.parametrize(
@@ -159,14 +159,14 @@ def test_the_tone_is_a_sound():
 )
 def test_a_transcript(changes, text, passed):
     one = profile({**TONE, **changes}, "transcription")
-    result = hearing.check_answer(one, one.canary.cases[0], Reply(200, json.dumps({"text": text})), 0.1, 1)
+    result = transcription.check_answer(one, one.canary.cases[0], Reply(200, json.dumps({"text": text})), 0.1, 1)
     assert result.passed is passed
 
 
 @pytest.mark.parametrize("said", [Reply(400, "no"), Reply(200, "x"), Reply(200, '{"text": null}'), Reply(200, "[]")])
 def test_no_transcript(said):
     with pytest.raises(SlotFault):
-        hearing.text_of(said)
+        transcription.text_of(said)
 
 
 class Ears(FakeHttp):

@@ -12,7 +12,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.do.driver import Driver
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
-from ansible_collections.arcpro.b70.plugins.module_utils._slot_planned import PlannedFiles
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_overlay import PlannedFiles
 from unit.plugins.module_utils._slot.calls import check, host, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeUnit, rendering, request
 

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.do import settle
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.do import transaction
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import HostFiles
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.journal import read_memory
@@ -25,7 +25,7 @@ LONG = json.dumps({"event": "note", "text": "x" * 110_000}) + "\n"
 
 @pytest.fixture(autouse=True)
 def short_journals(monkeypatch):
-    monkeypatch.setattr(settle, "JOURNAL_ROTATE_BYTES", 100_000)
+    monkeypatch.setattr(transaction, "JOURNAL_ROTATE_BYTES", 100_000)
 
 
 def lengthen(fake_host):

@@ -17,9 +17,9 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table impor
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.journal import WATCHDOG, Attempt
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.liveness import (
     Climb,
+    EngineSample,
+    LivenessVerdict,
     Rung,
-    Sample,
-    Verdict,
     due,
     judge,
     kept,
@@ -41,71 +41,71 @@ CAPTURED = Path(__file__).parents[1] / "_doctor/captured"
 def series(*counts, asked=1, step=10.0, name="tokens"):
     """Looks every 10 s; None of a count: it did not answer."""
     return [
-        Sample(index * step, asked, marks={} if count is None else {name: float(count)})
+        EngineSample(index * step, asked, marks={} if count is None else {name: float(count)})
         for index, count in enumerate(counts)
     ]
 
 
 def test_nobody_asks():
-    assert judge(series(*[5] * 100, asked=0), PATIENCE).verdict is Verdict.IDLE
+    assert judge(series(*[5] * 100, asked=0), PATIENCE).verdict is LivenessVerdict.IDLE
 
 
 def test_without_a_look_or_a_count_nothing_is_known():
-    assert judge([], PATIENCE).verdict is Verdict.UNKNOWN
-    assert judge(series(*[5] * 100, asked=None), PATIENCE).verdict is Verdict.UNKNOWN
+    assert judge([], PATIENCE).verdict is LivenessVerdict.UNKNOWN
+    assert judge(series(*[5] * 100, asked=None), PATIENCE).verdict is LivenessVerdict.UNKNOWN
 
 
 def test_silence_is_a_wedge_only_at_the_limit():
     at_limit = int(PATIENCE / 10)
-    assert judge(series(*[5] * at_limit), PATIENCE).verdict is Verdict.BUSY
+    assert judge(series(*[5] * at_limit), PATIENCE).verdict is LivenessVerdict.BUSY
     found = judge(series(*[5] * (at_limit + 1)), PATIENCE)
-    assert (found.verdict, found.flat_s) == (Verdict.WEDGED, PATIENCE)
+    assert (found.verdict, found.flat_s) == (LivenessVerdict.WEDGED, PATIENCE)
 
 
 def test_one_step_just_before_the_limit_begins_the_wait_anew():
     counts = [5] * 18 + [6] + [6] * 17
-    assert judge(series(*counts), PATIENCE).verdict is Verdict.BUSY
-    assert judge(series(*counts, 6), PATIENCE).verdict is Verdict.WEDGED
+    assert judge(series(*counts), PATIENCE).verdict is LivenessVerdict.BUSY
+    assert judge(series(*counts, 6), PATIENCE).verdict is LivenessVerdict.WEDGED
 
 
 def test_a_cache_that_shrinks_is_work():
-    assert judge(series(*[0.5] * 18, 0.4, name="cache"), PATIENCE).verdict is Verdict.BUSY
+    assert judge(series(*[0.5] * 18, 0.4, name="cache"), PATIENCE).verdict is LivenessVerdict.BUSY
 
 
 def test_any_of_several_marks_is_work():
-    looks = [Sample(index * 10.0, 1, marks={"tokens": 5.0, "cache": index / 100}) for index in range(60)]
-    assert judge(looks, PATIENCE).verdict is Verdict.BUSY
+    looks = [EngineSample(index * 10.0, 1, marks={"tokens": 5.0, "cache": index / 100}) for index in range(60)]
+    assert judge(looks, PATIENCE).verdict is LivenessVerdict.BUSY
 
 
 def test_an_engine_that_tells_nothing_is_never_wedged():
-    assert judge(series(*[None] * 100), PATIENCE).verdict is Verdict.UNKNOWN
+    assert judge(series(*[None] * 100), PATIENCE).verdict is LivenessVerdict.UNKNOWN
 
 
 def test_silence_while_it_does_not_answer_counts():
-    assert judge(series(5, *[None] * 30, 5), PATIENCE).verdict is Verdict.WEDGED
-    assert judge(series(5, *[None] * 30, 6), PATIENCE).verdict is Verdict.BUSY
+    assert judge(series(5, *[None] * 30, 5), PATIENCE).verdict is LivenessVerdict.WEDGED
+    assert judge(series(5, *[None] * 30, 6), PATIENCE).verdict is LivenessVerdict.BUSY
 
 
 def test_the_wait_begins_when_somebody_asks():
     idle, asked = series(*[5] * 100, asked=0), series(*[5] * 10)
-    looks = [*idle, *(Sample(look.at + 1000.0, 1, marks=look.marks) for look in asked)]
-    assert judge(looks, PATIENCE).verdict is Verdict.BUSY
+    looks = [*idle, *(EngineSample(look.at + 1000.0, 1, marks=look.marks) for look in asked)]
+    assert judge(looks, PATIENCE).verdict is LivenessVerdict.BUSY
 
 
 def test_what_was_not_looked_at_is_not_counted():
-    looks = [Sample(0.0, 1, marks={"tokens": 5.0}), Sample(1000.0, 1, marks={"tokens": 5.0})]
-    assert judge(looks, PATIENCE).verdict is Verdict.BUSY
+    looks = [EngineSample(0.0, 1, marks={"tokens": 5.0}), EngineSample(1000.0, 1, marks={"tokens": 5.0})]
+    assert judge(looks, PATIENCE).verdict is LivenessVerdict.BUSY
 
 
 def test_no_more_is_kept_than_a_judgement_needs():
     looks = kept(series(*[5] * 1000), PATIENCE)
     assert len(looks) < 30
-    assert judge(looks, PATIENCE).verdict is Verdict.WEDGED
+    assert judge(looks, PATIENCE).verdict is LivenessVerdict.WEDGED
 
 
 def test_moved_goes_by_what_both_tell():
-    assert not moved(Sample(0, 1, marks={"a": 1.0}), Sample(1, 1, marks={"b": 2.0}))
-    assert moved(Sample(0, 1, marks={"a": 1.0}), Sample(1, 1, marks={"a": 2.0}))
+    assert not moved(EngineSample(0, 1, marks={"a": 1.0}), EngineSample(1, 1, marks={"b": 2.0}))
+    assert moved(EngineSample(0, 1, marks={"a": 1.0}), EngineSample(1, 1, marks={"a": 2.0}))
 
 
 @pytest.mark.parametrize(
@@ -125,16 +125,16 @@ def test_moved_goes_by_what_both_tell():
     ],
 )
 def test_a_question_is_asked_only_while_nobody_is_served(engine, front, quiet_s, wanted):
-    assert may_ask(Sample(0.0, engine, front), quiet_s, 300.0) is wanted
+    assert may_ask(EngineSample(0.0, engine, front), quiet_s, 300.0) is wanted
 
 
 def test_idle_engines_are_left_alone_where_the_profile_says_so():
-    assert not may_ask(Sample(0.0, 0, 0), 1e9, 0.0)
+    assert not may_ask(EngineSample(0.0, 0, 0), 1e9, 0.0)
 
 
 def test_who_asks_the_question_waits_for_the_engine_too():
-    assert Sample(0.0, 0, 0, question=True).asked == 1
-    assert Sample(0.0, 0, 3).asked == 0
+    assert EngineSample(0.0, 0, 0, question=True).asked == 1
+    assert EngineSample(0.0, 0, 3).asked == 0
 
 
 def test_the_metrics_of_vllm():
@@ -264,7 +264,7 @@ def verdicts(looks, patience_s):
 def test_a_long_chunked_prefill_is_busy():
     looks = recorded("prefill")
     assert looks[-2].at > 25.0
-    assert set(verdicts(looks[:-1], 5.0)) == {Verdict.BUSY}
+    assert set(verdicts(looks[:-1], 5.0)) == {LivenessVerdict.BUSY}
     # Nothing else than the cache moves in it.
     assert {name for look in looks[:-1] for name, value in look.marks.items() if value != looks[0].marks[name]} == {
         "vllm:kv_cache_usage_perc"
@@ -272,20 +272,20 @@ def test_a_long_chunked_prefill_is_busy():
 
 
 def test_generating_is_busy_and_after_it_is_idle():
-    assert verdicts(recorded("decode"), 2.0) == [Verdict.BUSY] * 4 + [Verdict.IDLE]
-    assert set(verdicts(recorded("idle"), 1.0)) == {Verdict.IDLE}
+    assert verdicts(recorded("decode"), 2.0) == [LivenessVerdict.BUSY] * 4 + [LivenessVerdict.IDLE]
+    assert set(verdicts(recorded("idle"), 1.0)) == {LivenessVerdict.IDLE}
 
 
 def test_a_core_that_was_stopped_is_wedged_while_its_health_is_good():
     looks = recorded("stopped_while_generating")
     found = verdicts(looks, 10.0)
-    assert (found[0], found[-1]) == (Verdict.BUSY, Verdict.WEDGED)
-    assert verdicts([*looks, *recorded("continued")], 10.0)[-1] is Verdict.BUSY
+    assert (found[0], found[-1]) == (LivenessVerdict.BUSY, LivenessVerdict.WEDGED)
+    assert verdicts([*looks, *recorded("continued")], 10.0)[-1] is LivenessVerdict.BUSY
 
 
 def test_a_core_that_was_stopped_before_its_first_request_has_counted_nobody():
     looks = recorded("stopped_while_idle", front=1)
-    assert set(verdicts(looks, 5.0)) == {Verdict.IDLE}
+    assert set(verdicts(looks, 5.0)) == {LivenessVerdict.IDLE}
     assert may_ask(looks[-1], 60.0, 0.0)
     asking = [replace(look, question=True, marks={**look.marks, "answered": 0.0}) for look in looks]
-    assert verdicts(asking, 5.0)[-1] is Verdict.WEDGED
+    assert verdicts(asking, 5.0)[-1] is LivenessVerdict.WEDGED

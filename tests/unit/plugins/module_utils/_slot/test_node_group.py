@@ -15,7 +15,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.daemons import daemon
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.controller import LOOK_S
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.node_link import read_part
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.network import Link, links_text
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.network import LinkMeasurement, links_text
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Holder
 from unit.plugins.module_utils._slot.calls import b70ctl, check, recover, switch
 from unit.plugins.module_utils._slot.fake_group import BIG, KEY, FakeGroup
@@ -122,7 +122,7 @@ def test_a_network_below_the_floor_fails_the_guard_and_one_that_was_not_measured
     slot = json.loads(group.alpha.texts[LAYOUT.slot_file][0])
     floor = {"bandwidth_gb_s": 1.0, "latency_us": 500.0}
     group.alpha.put(LAYOUT.slot_file, json.dumps({**slot, "nodes": {**slot["nodes"], "floor": floor}}))
-    slow = Link(("10.0.0.1", "10.0.0.2"), 0.117, 0.117, 300.0, "2026-11-25")
+    slow = LinkMeasurement(("10.0.0.1", "10.0.0.2"), 0.117, 0.117, 300.0, "2026-11-25")
     group.alpha.put(LAYOUT.network_file, links_text({"beta": slow}))
     for refused in (switch(group.alpha, "big"), check(group.alpha, "big")):
         assert (refused["failed"], refused["outcome"]) == (True, "untouched")

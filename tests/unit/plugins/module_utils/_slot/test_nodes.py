@@ -15,17 +15,17 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.node_server import NodeServer
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import node_key, nodes
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.network import Floor, Link
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.network import Floor, LinkMeasurement
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.nodes import (
     ENDED,
     REFUSED,
     RUNS,
     Act,
+    FollowerPart,
     Group,
     Node,
+    NodeReport,
     Offer,
-    Part,
-    Report,
     Wish,
 )
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import NodePart, parse_profile
@@ -36,13 +36,13 @@ GROUP = Group(0, 18200, (Node("alpha", "10.0.0.1"), Node("beta", "10.0.0.2"), No
 NAMES = ("alpha", "beta", "gamma")
 WISH = Wish("big", "sha256:big-1", 3, "e1")
 BIG = parse_profile(json.dumps({**profile_data("big"), "node": {"rank": 0, "count": 3}}), "big")
-RUNNING = Part("big", "e1", RUNS)
+RUNNING = FollowerPart("big", "e1", RUNS)
 
 
 def report(name="beta", **changes):
     offers = {"big": Offer("sha256:big-1")}
     hears = tuple(other for other in NAMES if other != name)
-    return Report(**{"name": name, "at": 100.0, "hosts": NAMES, "offers": offers, "hears": hears, **changes})
+    return NodeReport(**{"name": name, "at": 100.0, "hosts": NAMES, "offers": offers, "hears": hears, **changes})
 
 
 def follow(wish=WISH, silence=0.0, part=None, part_runs=False, rank=1, part_age=0.0):
@@ -50,7 +50,7 @@ def follow(wish=WISH, silence=0.0, part=None, part_runs=False, rank=1, part_age=
 
 
 def test_reports_come_back_as_they_were():
-    whole = report("beta", wish=WISH, part=Part("big", "e1", REFUSED, "no weights"))
+    whole = report("beta", wish=WISH, part=FollowerPart("big", "e1", REFUSED, "no weights"))
     assert nodes.parse_report(whole.to_json(), "node beta") == whole
 
 
@@ -125,7 +125,10 @@ def test_an_engine_waits_for_all_parts_and_a_switch_gives_up_early():
     assert awaited({**one, "gamma": report("gamma", part=RUNNING)}, urgent=True) == ""
     # A part of the engine before is not one of this.
     assert awaited({**one, "gamma": report("gamma", part=replace(RUNNING, epoch="e0"))}, urgent=True) == "node gamma"
-    refused = {**one, "gamma": report("gamma", part=Part("big", "e1", REFUSED, "the weights of big are missing"))}
+    refused = {
+        **one,
+        "gamma": report("gamma", part=FollowerPart("big", "e1", REFUSED, "the weights of big are missing")),
+    }
     assert awaited(refused) == "node gamma, which runs no part of big: the weights of big are missing"
     with pytest.raises(SlotFault, match="node gamma runs no part of big: the weights of big are missing"):
         awaited(refused, urgent=True)
@@ -183,8 +186,8 @@ def test_a_silent_node_fails_the_guard():
 
 FLOOR = Floor(1.0, 500.0)
 GOOD = {
-    "beta": Link(("10.0.0.1", "10.0.0.2"), 1.17, 1.16, 80.0, "2026-11-25"),
-    "gamma": Link(("10.0.0.1", "fd00::3"), 1.0, 1.0, 500.0, "2026-11-25"),
+    "beta": LinkMeasurement(("10.0.0.1", "10.0.0.2"), 1.17, 1.16, 80.0, "2026-11-25"),
+    "gamma": LinkMeasurement(("10.0.0.1", "fd00::3"), 1.0, 1.0, 500.0, "2026-11-25"),
 }
 
 

@@ -40,8 +40,8 @@ def caps(sysfs: Path) -> list[int]:
 
 def clamped(monkeypatch, most: int) -> None:
     """The driver takes no more than the firmware's default, and says nothing about it."""
-    write = power.Card.write
-    monkeypatch.setattr(power.Card, "write", lambda self, microwatts: write(self, min(microwatts, most)))
+    write = power.CappedCard.write
+    monkeypatch.setattr(power.CappedCard, "write", lambda self, microwatts: write(self, min(microwatts, most)))
 
 
 def test_the_cards_of_an_engine_are_capped_and_restored(sysfs, keep):
@@ -72,7 +72,7 @@ def test_what_a_card_had_first_is_restored_after_a_kill_between_two_starts(sysfs
 
 
 def test_a_kill_before_the_cap_was_written_restores_what_was_there(sysfs, keep, monkeypatch):
-    monkeypatch.setattr(power.Card, "write", lambda _self, _microwatts: 1 / 0)
+    monkeypatch.setattr(power.CappedCard, "write", lambda _self, _microwatts: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         power.set_caps(sysfs, keep, UNIT, 210, [0])
     monkeypatch.undo()
@@ -217,7 +217,7 @@ def test_the_program_says_what_it_did_and_fails_with_the_reason(sysfs, keep, cap
     assert caps(sysfs) == [275] * 4
     assert power.main(["set", *words, "--watts", "400"], sysfs) == 1
     assert "out of its range, 160 to 290 W" in capsys.readouterr().err
-    assert json.loads(json.dumps(power.Kept(UNIT, BOARD, BOARD).__dict__))["before"] == BOARD
+    assert json.loads(json.dumps(power.CapRecord(UNIT, BOARD, BOARD).__dict__))["before"] == BOARD
 
 
 def capped_host(**files: str):

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import exact
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import token_prompts
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Gate, Reply
 from unit import contracts
@@ -30,7 +30,7 @@ class Warmed(FakeHttp):
         self.wrong, self.tokens, self.seconds, self.sent = wrong or {}, tokens, seconds, []
 
     def post(self, url, body, timeout_s):
-        if url.endswith(exact.TOKENIZE):
+        if url.endswith(token_prompts.TOKENIZE):
             return Reply(200, json.dumps({"tokens": list(range(self.tokens))})) if self.tokens else Reply(404, "no")
         if "prompt" not in body:
             return super().post(url, body, timeout_s)

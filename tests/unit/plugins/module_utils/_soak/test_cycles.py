@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import ToldToEndFault
-from ansible_collections.arcpro.b70.plugins.module_utils._soak.cycles import Answer, Soak
+from ansible_collections.arcpro.b70.plugins.module_utils._soak.cycles import CaseAnswer, Soak
 from ansible_collections.arcpro.b70.plugins.module_utils._soak.judging import judge
 from unit.plugins.module_utils._soak.test_judging import PLAN
 
@@ -51,13 +51,13 @@ class Engine:
         lost = self.gone_at is not None and self.mono >= self.gone_at
         return ("lost", "the card is lost") if lost else None
 
-    def ask(self, only: Collection[str] = (), repeats: int | None = None) -> Sequence[Answer]:
+    def ask(self, only: Collection[str] = (), repeats: int | None = None) -> Sequence[CaseAnswer]:
         answers = []
         for case in only or CASES:
             self.mono += 0.5
             self.asked[case] += 1
             right = case != "copy_phrase" or not self.wrong(self.asked[case])
-            answers.append(Answer(case, right, GOT[True], GOT[right], f"sha-{right}", ""))
+            answers.append(CaseAnswer(case, right, GOT[True], GOT[right], f"sha-{right}", ""))
         return answers
 
     def load(self, number: int) -> Mapping[str, Any] | None:

@@ -26,7 +26,7 @@ PROJECTOR = gguf({"general.architecture": "clip", "general.type": "mmproj"})
 HUB = {"kind": "hub", "repository": "a/b", "revision": "1" * 40, "include": [], "exclude": []}
 
 
-def found_of(directory: Path) -> host.Finding:
+def found_of(directory: Path) -> host.WeightsState:
     return host.inspect(str(directory), None, {"kind": "host"}, False, write=True)
 
 

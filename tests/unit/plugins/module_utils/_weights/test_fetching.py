@@ -624,7 +624,7 @@ def test_a_signed_record_counts_for_its_own_model_only(tmp_path: Path, mirror: P
 
 def test_a_host_without_a_program_that_verifies_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(transports, "VERIFIERS", ("/nowhere/gpgv", "/nowhere/sqv"))
-    with pytest.raises(transports.Fault, match="this host has none of /nowhere/gpgv, /nowhere/sqv"):
+    with pytest.raises(transports.FetchFault, match="this host has none of /nowhere/gpgv, /nowhere/sqv"):
         transports.verify(b"", b"", str(tmp_path), "SUMS", "")
 
 

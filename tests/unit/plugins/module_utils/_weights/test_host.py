@@ -13,7 +13,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._files import sha256
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import host, manifest, service
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import (
     MANIFEST,
-    Entry,
+    ManifestEntry,
     SourceFile,
     WeightsError,
 )
@@ -260,6 +260,6 @@ def test_files_that_were_read_back_are_not_read_again_unless_they_changed_since(
     for name in left:
         shutil.copy(source / name, Path(folder) / name)
     stat = (Path(folder) / "model.safetensors").stat()
-    verified = {"model.safetensors": Entry(len(WEIGHTS), "0" * 64, stat.st_mtime_ns - 1, 0)}
+    verified = {"model.safetensors": ManifestEntry(len(WEIGHTS), "0" * 64, stat.st_mtime_ns - 1, 0)}
     host.commit(str(target), wanted, SOURCE, verified)
     assert state(None, target, full=True) == "complete"

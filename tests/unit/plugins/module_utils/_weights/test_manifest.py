@@ -58,7 +58,7 @@ def test_files_that_lead_elsewhere_are_refused(name):
 
 
 def test_a_manifest_reads_back_as_written():
-    manifest = {"config.json": m.Entry(3, "aa", 7, 9)}
+    manifest = {"config.json": m.ManifestEntry(3, "aa", 7, 9)}
     assert m.parse_manifest(m.render_manifest(manifest, {"kind": "path"})) == manifest
 
 
@@ -71,7 +71,7 @@ def test_a_manifest_that_is_none_counts_as_absent(text):
 
 
 def test_small_files_are_always_read():
-    recorded = {"config.json": m.Entry(5, "aa", 1, 1)}
+    recorded = {"config.json": m.ManifestEntry(5, "aa", 1, 1)}
     judgement = m.compare(
         {"config.json": m.SourceFile(5, 1, "aa")}, {"config.json": m.Stat(5, 1)}, recorded, lambda _: "bb", False
     )
@@ -79,26 +79,26 @@ def test_small_files_are_always_read():
 
 
 def test_a_large_unchanged_file_is_not_read():
-    recorded = {"w": m.Entry(BIG, "aa", 1, 2)}
+    recorded = {"w": m.ManifestEntry(BIG, "aa", 1, 2)}
     judgement = m.compare({"w": m.SourceFile(BIG, 2)}, {"w": m.Stat(BIG, 1)}, recorded, never, False)
     assert (judgement.problems, judgement.unknown, judgement.stale) == ({}, [], False)
     assert judgement.digests == {"w": "aa"}
 
 
 def test_a_full_check_reads_it_and_finds_silent_damage():
-    recorded = {"w": m.Entry(BIG, "aa", 1, 2)}
+    recorded = {"w": m.ManifestEntry(BIG, "aa", 1, 2)}
     judgement = m.compare({"w": m.SourceFile(BIG, 2)}, {"w": m.Stat(BIG, 1)}, recorded, lambda _: "bb", True)
     assert "sha256 bb" in judgement.problems["w"]
 
 
 def test_a_touched_file_is_read_again_and_only_makes_the_record_stale():
-    recorded = {"w": m.Entry(BIG, "aa", 1, 2)}
+    recorded = {"w": m.ManifestEntry(BIG, "aa", 1, 2)}
     judgement = m.compare({"w": m.SourceFile(BIG, 2)}, {"w": m.Stat(BIG, 99)}, recorded, lambda _: "aa", False)
     assert (judgement.problems, judgement.stale) == ({}, True)
 
 
 def test_a_source_with_another_time_has_to_be_read_first():
-    recorded = {"w": m.Entry(BIG, "aa", 1, 2)}
+    recorded = {"w": m.ManifestEntry(BIG, "aa", 1, 2)}
     present = {"w": m.Stat(BIG, 1)}
     assert m.compare({"w": m.SourceFile(BIG, 3)}, present, recorded, never, False).unknown == ["w"]
     read = m.compare({"w": m.SourceFile(BIG, 3, "aa")}, present, recorded, never, False)

@@ -199,7 +199,7 @@ def bring(
         "files": {f"f{number}": [len(data), digest, None] for number in range(files)},
     }
     source = transports.Peers(spec, "")
-    return program.Job(spec, source), source
+    return program.WeightsDownload(spec, source), source
 
 
 def test_a_file_comes_from_all_hosts_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +227,7 @@ def test_a_host_with_wrong_bytes_is_named_and_not_asked_again(
 
 def test_if_all_give_wrong_bytes_all_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job, source = bring(tmp_path, Fleet(a=b"x" * len(DATA), b=b"y" * len(DATA)), monkeypatch)
-    with pytest.raises(transports.Fault, match="no host is left that gives f0 right"):
+    with pytest.raises(transports.FetchFault, match="no host is left that gives f0 right"):
         job.run()
     assert sorted(source.wrong) == ["a", "b"]
     assert os.listdir(tmp_path / "staging") == []
@@ -259,7 +259,7 @@ def test_a_host_that_gives_wrong_bytes_from_zero_is_blamed_also_after_leftovers(
     fleet.continues = True
     job, source = bring(tmp_path, fleet, monkeypatch)
     leave_behind(tmp_path)
-    with pytest.raises(transports.Fault, match="no host is left that gives f0 right"):
+    with pytest.raises(transports.FetchFault, match="no host is left that gives f0 right"):
         job.run()
     assert (fleet.asked, list(source.wrong)) == ([["a"], ["a"]], ["a"])
 
@@ -279,7 +279,7 @@ def test_what_an_attempt_of_this_download_left_is_blamed_on_its_hosts(
     fleet = Fleet(a=b"x" * len(DATA))
     fleet.cut = 1
     job, source = bring(tmp_path, fleet, monkeypatch)
-    with pytest.raises(transports.Fault, match="no host is left that gives f0 right"):
+    with pytest.raises(transports.FetchFault, match="no host is left that gives f0 right"):
         job.run()
     assert (len(fleet.asked), list(source.wrong)) == (2, ["a"])
 
@@ -300,7 +300,7 @@ def test_hosts_that_cannot_be_reached_are_tried_again_within_limits(
 ) -> None:
     fleet = Fleet(a=1)
     job, source = bring(tmp_path, fleet, monkeypatch)
-    with pytest.raises(transports.Fault, match="f0 from a: Connection refused"):
+    with pytest.raises(transports.FetchFault, match="f0 from a: Connection refused"):
         job.run()
     assert (len(fleet.asked), source.wrong) == (2, {})
 
@@ -311,7 +311,7 @@ def test_what_cannot_change_is_not_tried_again(
 ) -> None:
     fleet = Fleet(a=code)
     job, _source = bring(tmp_path, fleet, monkeypatch)
-    with pytest.raises(transports.Fault, match=said):
+    with pytest.raises(transports.FetchFault, match=said):
         job.run()
     assert len(fleet.asked) == 1
 

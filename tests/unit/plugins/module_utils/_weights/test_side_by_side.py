@@ -30,7 +30,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest impor
 )
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _work
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import load_catalogue
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.places import Site
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.places import WeightsSettings
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.rendering import check_settings, resolve
 from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import hub
@@ -109,7 +109,7 @@ class Machine(b70_weights.ActionModule):
 
     def play(self, slot: Any, profiles: dict[str, Any], *, env: dict[str, str] | None = None) -> None:
         """Bring the weights of all profiles and render them, as the two roles do."""
-        catalogue = load_catalogue((), profiles, STACKS, Site(revisions=self.revisions))
+        catalogue = load_catalogue((), profiles, STACKS, WeightsSettings(revisions=self.revisions))
         self.bring(hub.from_catalogue(catalogue, profiles, self.revisions), lenient=("m",))
         models = {one["directory"]: one["repository"] for name in profiles for one in catalogue[name]["weights"]}
         found = self._ask({"step": "stand", "models": models})["models"]

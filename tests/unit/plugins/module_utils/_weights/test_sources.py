@@ -18,7 +18,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils import _proxy
 from ansible_collections.arcpro.b70.plugins.module_utils._weights import host, job, service, sources
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest import NO_TIME, WeightsError
 from ansible_collections.arcpro.b70.plugins.module_utils._work import protocol
-from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import Folder, WorkError
+from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkError, WorkFolder
 from unit.plugins.module_utils._work.units import Systemd, packed, program
 
 COMMIT = "a" * 40
@@ -98,7 +98,9 @@ def download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., j
         user = getpass.getuser()
         options = {"limit_s": 60, "workers": 2, "user": user, "environment": {"https_proxy": "http://me:hidden@p:3128"}}
         identity = {"kind": "hub", "repository": "a/b", "revision": COMMIT, "include": [], "exclude": []}
-        asked = job.Request(str(tmp_path / "m"), {"kind": "url", "stall_s": 60, **spec}, identity, options, "hf_token")
+        asked = job.FetchRequest(
+            str(tmp_path / "m"), {"kind": "url", "stall_s": 60, **spec}, identity, options, "hf_token"
+        )
         one = job.Download({"token": play}, asked.directory, asked)
         one.start(program(tmp_path))
         return one
@@ -109,8 +111,8 @@ def download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., j
 @pytest.mark.parametrize(("kind", "expected"), [("hub", "http://site:1"), ("peers", None)])
 def test_only_what_is_outside_goes_through_the_proxy_of_the_site(tmp_path, monkeypatch, kind, expected):
     monkeypatch.setattr(_proxy, "variables", lambda: {"http_proxy": "http://site:1"})
-    request = job.Request("/d/m", {"kind": kind, "stall_s": 60}, {}, {"environment": {}})
-    assert job._environment(request, Folder(tmp_path)).get("http_proxy") == expected
+    request = job.FetchRequest("/d/m", {"kind": kind, "stall_s": 60}, {}, {"environment": {}})
+    assert job._environment(request, WorkFolder(tmp_path)).get("http_proxy") == expected
 
 
 def test_the_unit_has_no_rights_and_the_token_is_a_credential(download: Callable[..., job.Download], tmp_path: Path):
@@ -132,10 +134,10 @@ def test_the_unit_has_no_rights_and_the_token_is_a_credential(download: Callable
 
 
 def test_the_program_runs_from_the_archive_of_the_module(tmp_path: Path):
-    folder = Folder(tmp_path)
+    folder = WorkFolder(tmp_path)
     packed(tmp_path / "program.zip", "_weights/__init__.py", "_weights/fetching/*.py")
     (tmp_path / "list.json").write_text(json.dumps({"kind": "nothing"}))
-    request = job.Request("/d/m", {"kind": "url"}, {}, {})
+    request = job.FetchRequest("/d/m", {"kind": "url"}, {}, {})
     command = job._program(request, folder, "list", "list.json")
     done = subprocess.run([command[0], "-I", *command[1:]], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "KeyError: 'nothing'" in done.stderr, done.stderr  # which is no source of the program
@@ -203,7 +205,7 @@ def test_a_source_that_wants_to_be_asked_later_is_the_callers_to_wait_for(
 def test_a_listing_that_lacks_the_file_that_a_profile_loads_is_refused():
     files = {"mmproj-F16.gguf": [5, "a", None]}
     identity = {"kind": "hub", "include": ["m-Q4.gguf", "mmproj-F16.gguf"]}
-    request = job.Request("/d/m", {"repository": "a/b"}, identity, {})
+    request = job.FetchRequest("/d/m", {"repository": "a/b"}, identity, {})
     with pytest.raises(WeightsError, match=r"a/b is no complete model, it lacks: m-Q4\.gguf"):
         job._judge(request, files)
     job._judge(request, {**files, "m-Q4.gguf": [5, "a", None]})

@@ -13,13 +13,13 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import files
 from ansible_collections.arcpro.b70.plugins.module_utils._work import folder as folders
-from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import Folder, WorkError
+from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkError, WorkFolder
 from unit.plugins.module_utils._work.units import program
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Folder:
-    made = Folder(tmp_path / "state" / "soak" / "main")
+def work(tmp_path: Path) -> WorkFolder:
+    made = WorkFolder(tmp_path / "state" / "soak" / "main")
     made.prepare(program(tmp_path))
     return made
 
@@ -30,7 +30,7 @@ def mode(path: Path) -> int:
 
 @pytest.mark.parametrize("umask", [0o027, 0o077])
 def test_the_unit_s_user_can_read_what_it_runs_whatever_the_umask_is(tmp_path: Path, umask: int) -> None:
-    work = Folder(tmp_path / "state" / "soak" / "main")
+    work = WorkFolder(tmp_path / "state" / "soak" / "main")
     before = os.umask(umask)
     try:
         work.prepare(program(tmp_path))
@@ -41,13 +41,13 @@ def test_the_unit_s_user_can_read_what_it_runs_whatever_the_umask_is(tmp_path: P
     assert {mode(work.path / name) for name in ("program.zip", "given.json")} == {0o644}
 
 
-def test_a_pipe_in_place_of_what_was_seen_holds_up_nobody(work: Folder) -> None:
+def test_a_pipe_in_place_of_what_was_seen_holds_up_nobody(work: WorkFolder) -> None:
     os.mkfifo(work.out / "seen.json")
     with pytest.raises(WorkError, match=r"seen\.json is damaged .*not a regular file.*remove .*main and run"):
         work.seen()
 
 
-def test_a_link_to_a_file_of_others_is_not_followed(work: Folder, tmp_path: Path) -> None:
+def test_a_link_to_a_file_of_others_is_not_followed(work: WorkFolder, tmp_path: Path) -> None:
     (tmp_path / "secret.json").write_text('{"secret": 1}')
     (work.out / "seen.json").symlink_to(tmp_path / "secret.json")
     with pytest.raises(WorkError, match=r"seen\.json is damaged"):
@@ -55,14 +55,14 @@ def test_a_link_to_a_file_of_others_is_not_followed(work: Folder, tmp_path: Path
 
 
 @pytest.mark.parametrize("content", [b"{", b"[" * 100_000, b"[]", b"\xff", b"{}" + b" " * 200_000])
-def test_what_is_no_such_file_is_named(work: Folder, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+def test_what_is_no_such_file_is_named(work: WorkFolder, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(files, "_READ_LIMIT", 150_000)
     (work.out / "seen.json").write_bytes(content)
     with pytest.raises(WorkError, match=r"seen\.json is damaged"):
         work.seen()
 
 
-def test_one_call_at_a_time_has_the_folder(work: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_call_at_a_time_has_the_folder(work: WorkFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folders, "LOCK_LIMIT_S", 0.0)
     lock = work.path.with_name(".main.lock")
     with work.alone(), pytest.raises(WorkError, match=rf"{lock} .*`fuser {lock}`"), work.alone():

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._work import decide
-from ansible_collections.arcpro.b70.plugins.module_utils._work.decide import Found
-from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import Folder, WorkError
+from ansible_collections.arcpro.b70.plugins.module_utils._work.decide import WorkState
+from ansible_collections.arcpro.b70.plugins.module_utils._work.folder import WorkError, WorkFolder
 from ansible_collections.arcpro.b70.plugins.module_utils._work.protocol import Beginning, Job
 from unit.plugins.module_utils._work.units import Systemd, program
 
@@ -30,8 +30,8 @@ class Digging(Job):
     noun, unit = "hole", "b70-hole.service"
 
     @property
-    def folder(self) -> Folder:
-        return Folder(Path(self.params["place"], "hole"))
+    def folder(self) -> WorkFolder:
+        return WorkFolder(Path(self.params["place"], "hole"))
 
     def begin(self) -> Beginning:
         if self.params["depth"] < 0:
@@ -115,15 +115,15 @@ def test_two_plays_at_once_begin_one_piece_of_work(host: Host, monkeypatch: pyte
     """The second one comes while the first one makes the folder."""
     found: dict[str, tuple[str, bool]] = {}
     other = Thread(target=lambda: found.update(second=host.start("2")))
-    prepare = Folder.prepare
+    prepare = WorkFolder.prepare
 
-    def with_another(self: Folder, archive: Path) -> None:
+    def with_another(self: WorkFolder, archive: Path) -> None:
         if not other.ident:
             other.start()
             other.join(0.2)  # it has found no work, or waits until this one has begun
         prepare(self, archive)
 
-    monkeypatch.setattr(Folder, "prepare", with_another)
+    monkeypatch.setattr(WorkFolder, "prepare", with_another)
     assert host.start("1") == ("running", False)
     other.join()
     assert (found["second"], len(host.systemd.started)) == (("running", True), 1)
@@ -163,7 +163,7 @@ def test_its_own_death_is_recorded(host: Host, result: str, log: str, why: str) 
 
 
 def test_a_look_that_may_not_write_collects_nothing(host: Host) -> None:
-    assert host.job().look() == Found("none")
+    assert host.job().look() == WorkState("none")
     host.start()
     host.end()
     assert host.job().look(write=False).result == {}
@@ -174,7 +174,7 @@ def test_what_could_not_be_collected_is_collected_by_the_next_play(host: Host, m
     host.start("1")
     host.end()
     with monkeypatch.context() as patch:
-        patch.setattr(Folder, "save_result", lambda *_given: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+        patch.setattr(WorkFolder, "save_result", lambda *_given: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
         with pytest.raises(OSError, match="full"):
             host.start("2")
     assert host.start("2") == ("ended", True)
@@ -186,15 +186,15 @@ def test_it_is_stopped_once(host: Host) -> None:
     assert [host.job().stop().state, host.job().stop().state] == ["ended", "ended"]
 
 
-RUNNING = Found("running", {"token": "1"})
-ENDED = Found("ended", {"token": "1"}, result={"verdict": "passed"})
+RUNNING = WorkState("running", {"token": "1"})
+ENDED = WorkState("ended", {"token": "1"}, result={"verdict": "passed"})
 TOLD = replace(ENDED, result={"told_to": "2"})
 
 
 @pytest.mark.parametrize(
     ("found", "token", "other", "step"),
     [
-        (Found("none"), "1", False, decide.BEGIN),
+        (WorkState("none"), "1", False, decide.BEGIN),
         (RUNNING, "2", False, decide.JOIN),
         (RUNNING, "2", True, decide.REFUSE),
         (ENDED, "2", False, decide.JOIN),
@@ -207,5 +207,5 @@ TOLD = replace(ENDED, result={"told_to": "2"})
         (replace(ENDED, result={"failed": True}), "2", False, decide.BEGIN),
     ],
 )
-def test_what_a_play_gets(found: Found, token: str, other: bool, step: str) -> None:
+def test_what_a_play_gets(found: WorkState, token: str, other: bool, step: str) -> None:
     assert decide.on_begin(found, token, other=other) == step

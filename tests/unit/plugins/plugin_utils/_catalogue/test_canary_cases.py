@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import canary, hearing, pooling
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.ask import canary, pooling, transcription
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import kind_of_engine
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words import needle
@@ -176,7 +176,7 @@ def test_a_model_that_listens_gets_a_tone_by_default():
     host = parse_profile(json.dumps(profile_data("x", engine__task="transcription", canary__cases=[case])), "x.json")
     audio = host.canary.cases[0].audio
     assert audio is not None
-    assert hearing.sound(audio)[:4] == b"RIFF"
+    assert transcription.sound(audio)[:4] == b"RIFF"
 
 
 @pytest.mark.parametrize(

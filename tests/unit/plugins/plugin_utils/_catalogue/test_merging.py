@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.merging import Library, Source, merge_chain
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.merging import Library, ProfileSource, merge_chain
 
 
 def library(*profiles: dict[str, Any], layer: int = 0) -> Library:
-    return Library([Source(item["name"], f"{item['name']}.yml", item.get("layer", layer), item) for item in profiles])
+    return Library(
+        [ProfileSource(item["name"], f"{item['name']}.yml", item.get("layer", layer), item) for item in profiles]
+    )
 
 
 def merged(*profiles: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

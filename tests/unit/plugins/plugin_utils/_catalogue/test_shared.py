@@ -9,7 +9,7 @@ import pytest
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue import shared
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import DEFAULTS, load_catalogue
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.places import Site
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.places import WeightsSettings
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 
@@ -63,7 +63,7 @@ def test_what_else_decides_has_a_reading_of_its_own(folder, tmp_path):
     assert "data" not in asked.shared(tmp_path)
     inline = {"data": {"extends": "mine", "status": "experiment"}}
     assert reading(folder, inline=inline).shared(tmp_path)["data"]["stack"] == "cpu"
-    site = Site(sources={"x": {"repo": "someone/x", "revision": "a" * 40}})
+    site = WeightsSettings(sources={"x": {"repo": "someone/x", "revision": "a" * 40}})
     assert reading(folder, site=site).shared(tmp_path)["mine"] == reading(folder, site=site).profiles()["mine"]
 
 

@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.catalogue import settled
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.places import Site, directory_of, weights_path
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.places import (
+    WeightsSettings,
+    directory_of,
+    weights_path,
+)
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render.explain import explain
@@ -30,18 +34,18 @@ def profile(engine: dict[str, Any] | None = None, **model: Any) -> dict[str, Any
 @pytest.mark.parametrize(
     ("model", "site", "directory"),
     [
-        ({}, Site(), f"m@{A}"),
-        ({}, Site(revisions={"o/n": B}), f"m@{B}"),
-        ({}, Site(revisions={"o/other": B}, pins={"o/n": B}), f"m@{A}"),
-        ({"revision": None}, Site(pins={"o/n": C}), f"m@{C}"),
-        ({"revision": None}, Site(), "m"),
-        ({"revision": "main"}, Site(pins={"o/n": C}), "m"),
-        ({"hf_repo": None}, Site(), "m"),
-        ({"directory": "/srv/m"}, Site(revisions={"o/n": B}), "/srv/m"),
-        ({}, Site({"m": {"path": "/srv/m"}}, {"o/n": B}), "m"),
-        ({}, Site({"m": {"hub": "o/other", "revision": C}}, {"o/n": B}), f"m@{C}"),
-        ({}, Site({"m": {"hub": "o/other"}}, {"o/n": B}, {"o/other": C}), f"m@{C}"),
-        ({"directory": None, "hf_repo": None}, Site(), ""),
+        ({}, WeightsSettings(), f"m@{A}"),
+        ({}, WeightsSettings(revisions={"o/n": B}), f"m@{B}"),
+        ({}, WeightsSettings(revisions={"o/other": B}, pins={"o/n": B}), f"m@{A}"),
+        ({"revision": None}, WeightsSettings(pins={"o/n": C}), f"m@{C}"),
+        ({"revision": None}, WeightsSettings(), "m"),
+        ({"revision": "main"}, WeightsSettings(pins={"o/n": C}), "m"),
+        ({"hf_repo": None}, WeightsSettings(), "m"),
+        ({"directory": "/srv/m"}, WeightsSettings(revisions={"o/n": B}), "/srv/m"),
+        ({}, WeightsSettings({"m": {"path": "/srv/m"}}, {"o/n": B}), "m"),
+        ({}, WeightsSettings({"m": {"hub": "o/other", "revision": C}}, {"o/n": B}), f"m@{C}"),
+        ({}, WeightsSettings({"m": {"hub": "o/other"}}, {"o/n": B}, {"o/other": C}), f"m@{C}"),
+        ({"directory": None, "hf_repo": None}, WeightsSettings(), ""),
     ],
 )
 def test_a_model_of_a_repository_stands_at_the_commit_that_decides(model, site, directory):
@@ -50,7 +54,7 @@ def test_a_model_of_a_repository_stands_at_the_commit_that_decides(model, site, 
 
 def test_what_the_site_decides_is_in_the_path_and_in_the_fingerprint():
     loaded = load_inline({"p": profile(draft={"hf_repo": "o/d", "directory": "d"})})["p"]
-    there = settled(loaded, Site(revisions={"o/n": B}, pins={"o/d": C}))
+    there = settled(loaded, WeightsSettings(revisions={"o/n": B}, pins={"o/d": C}))
     assert weights_path(loaded, "/models") == f"/models/m@{A}"
     assert weights_path(there, "/models") == f"/models/m@{B}"
     assert there["weights"] == [

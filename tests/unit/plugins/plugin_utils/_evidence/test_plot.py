@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.plot import Series, chart, decades, ticks
+from ansible_collections.arcpro.b70.plugins.plugin_utils._evidence.plot import PlotSeries, chart, decades, ticks
 
 NUMBERS = st.floats(0, 1e9, allow_nan=False, allow_subnormal=False)
 
@@ -67,7 +67,7 @@ class Points(HTMLParser):
 @given(st.lists(st.tuples(st.integers(1, 512), NUMBERS), min_size=1, max_size=30))
 @example([(1, 125030049.0)])
 def test_every_point_is_inside_the_axes(points):
-    drawn = Points(chart("rate", "streams", "tok/s", [Series("a", points, 0)]))
+    drawn = Points(chart("rate", "streams", "tok/s", [PlotSeries("a", points, 0)]))
     assert drawn.opened == []
     assert len(drawn.dots) == len(points)
     assert all(56 <= x <= 506 and 12 <= y <= 220 for x, y in drawn.dots)
@@ -75,14 +75,16 @@ def test_every_point_is_inside_the_axes(points):
 
 def test_powers_of_two_are_as_far_from_each_other_and_more_is_higher():
     points = [(1, 58.2), (2, 109.4), (4, 201.7), (8, 352.9), (16, 548.1)]
-    dots = Points(chart("rate", "streams", "tok/s", [Series("a", points, 0)])).dots
+    dots = Points(chart("rate", "streams", "tok/s", [PlotSeries("a", points, 0)])).dots
     gaps = {round(dots[place + 1][0] - dots[place][0]) for place in range(4)}
     assert len(gaps) == 1
     assert [y for _x, y in dots] == sorted((y for _x, y in dots), reverse=True)
 
 
 def test_a_chart_names_its_axes_lines_and_points_and_escapes_them():
-    text = chart("rate", "streams", "tok/s", [Series("<b>", [(8, 781.04)], 0), Series("old", [(8, 700)], 0, old=True)])
+    text = chart(
+        "rate", "streams", "tok/s", [PlotSeries("<b>", [(8, 781.04)], 0), PlotSeries("old", [(8, 700)], 0, old=True)]
+    )
     assert "<b>" not in text
     assert text.index("</svg>&lt;b&gt;</li>") < text.index("</svg>old</li>")
     assert "&lt;b&gt;: 781 tok/s at 8 streams" in text
@@ -90,4 +92,4 @@ def test_a_chart_names_its_axes_lines_and_points_and_escapes_them():
 
 
 def test_nothing_is_drawn_of_nothing():
-    assert chart("rate", "streams", "tok/s", [Series("a", [], 0)]) == ""
+    assert chart("rate", "streams", "tok/s", [PlotSeries("a", [], 0)]) == ""

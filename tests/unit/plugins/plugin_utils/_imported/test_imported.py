@@ -70,7 +70,7 @@ def test_the_catalogue_accepts_each_profile_and_every_value_of_the_file_is_told(
     ("file", "chosen"), [("vllm-openai-xpu", ""), ("two-cards", "vllm-tp2"), ("llama-sycl", ""), ("llm-scaler", "")]
 )
 def test_every_word_of_a_command_line_is_told_once(file: str, chosen: str) -> None:
-    document = reading.mapped(reading.load((FILES / f"{file}.yml").read_text()), reading.Variables({}).replace)
+    document = reading.mapped(reading.load((FILES / f"{file}.yml").read_text()), reading.ComposeVariables({}).replace)
     name = chosen or next(iter(document["services"]))
     given = document["services"][name]
     words = [*given.get("entrypoint", []), *given["command"]]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer import capacity, fleet, haproxy, keepalived
-from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer.fleet import FleetFault, Host
+from ansible_collections.arcpro.b70.plugins.plugin_utils._load_balancer.fleet import FleetFault, FrontdoorServer
 
 CATALOGUE: dict[str, Any] = {
     "small": {
@@ -50,11 +50,11 @@ VRRP = keepalived.Vrrp(
 )
 
 
-def host(name: str = "h1", **told: Any) -> Host:
+def host(name: str = "h1", **told: Any) -> FrontdoorServer:
     return fleet.host_of(name, told, CATALOGUE)
 
 
-def rendered(*hosts: Host, **changes: Any) -> str:
+def rendered(*hosts: FrontdoorServer, **changes: Any) -> str:
     return haproxy.configuration(haproxy.settings_of({**GIVEN, **changes}), fleet.pools_of(hosts))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot_files import numbered
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_deployment import numbered
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.images import reference, source
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks, stack_id

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS
-from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import SlotPaths, drop_ins
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_paths import SlotPaths, drop_ins
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.problems import CatalogueError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import load_stacks
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering

@@ -9,9 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.begin import Look, Settings, plan
+from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.begin import HostCheck, RolloutSettings, plan
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.decide import decide
-from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.model import Result, Verdict, as_dict, from_dict
+from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.model import (
+    HostResult,
+    HostVerdict,
+    as_dict,
+    from_dict,
+)
 from ansible_collections.arcpro.b70.plugins.plugin_utils._rollout.reading import (
     look_of,
     measured_of,
@@ -69,14 +74,14 @@ def benchmark(**given):
 def test_the_figures_of_the_gate_are_shown_with_its_verdict():
     returned = {"failed": True, "msg": "h1: …", "record": benchmark(verdict="failed", reasons=["too <slow>"])}
     held = measured_of(GOOD, returned)
-    assert (held.verdict, held.why, held.answers) == (Verdict.HELD, "too <slow>", GOOD.answers)
+    assert (held.verdict, held.why, held.answers) == (HostVerdict.HELD, "too <slow>", GOOD.answers)
     assert held.figures == (
         "gate: r1, compared with r0 of h7: at least 0.9 of the throughput, at most 1.25 of the time to the first token",
         "s c1 frontdoor cold: wall_tok_s 40, 0.56 of 71 WORSE",
         "s c1 frontdoor cold: ttft_s.p50 0.5, 1.00 of 0.5",
     )
     passed = measured_of(GOOD, {"record": benchmark()})
-    assert (passed.verdict, passed.figures) == (Verdict.VERIFIED, held.figures)
+    assert (passed.verdict, passed.figures) == (HostVerdict.VERIFIED, held.figures)
     rollout = decide(began(names(2), gate="performance").with_results({"h1": held})).rollout
     lines = table(rollout)
     assert "verified, held by the gate" in lines[1]
@@ -104,7 +109,7 @@ def test_no_limit_is_named_that_nothing_was_held_to():
 )
 def test_what_leaves_no_good_record_is_held(returned, why):
     held = measured_of(GOOD, returned)
-    assert held.verdict is Verdict.HELD
+    assert held.verdict is HostVerdict.HELD
     assert why in held.why
 
 
@@ -122,7 +127,7 @@ def test_the_table_tells_each_host_and_why_it_failed():
 
 
 def test_hosts_outside_the_limit_are_named_as_such():
-    rollout = plan("r2", NOW, Settings(NEW), {"h2": waiting()}, began(names(3)).with_results({"h1": GOOD}))
+    rollout = plan("r2", NOW, RolloutSettings(NEW), {"h2": waiting()}, began(names(3)).with_results({"h1": GOOD}))
     assert plan_lines(rollout, 5) == [
         "Rollout r1 of new to 1 host",
         "waves 1,25%,100%; max_fail 0; on_failure stop",
@@ -140,10 +145,10 @@ def test_hosts_outside_the_limit_are_named_as_such():
 
 
 def test_a_host_that_the_gate_has_not_judged_is_shown_with_what_it_serves():
-    held = began(names(3), gate="performance").with_results({"h1": replace(GOOD, verdict=Verdict.HELD)})
-    served = replace(GOOD, verdict=Verdict.ALREADY)
-    looks = {"h1": Look(served), "h2": waiting(), "h3": waiting()}
-    rollout = plan("r2", NOW, Settings(NEW, gate="performance"), looks, held)
+    held = began(names(3), gate="performance").with_results({"h1": replace(GOOD, verdict=HostVerdict.HELD)})
+    served = replace(GOOD, verdict=HostVerdict.ALREADY)
+    looks = {"h1": HostCheck(served), "h2": waiting(), "h3": waiting()}
+    rollout = plan("r2", NOW, RolloutSettings(NEW, gate="performance"), looks, held)
     assert plan_lines(rollout, 5)[2:] == [
         "wave 1 (canary host): h1 (serves new, to be measured)",
         "wave 2 (1 host): h2 (serves old)",
@@ -153,7 +158,7 @@ def test_a_host_that_the_gate_has_not_judged_is_shown_with_what_it_serves():
 
 
 def test_the_page_and_the_markdown_escape_what_hosts_say():
-    bad = Result(Verdict.FAILED, why="<script>|\nno")
+    bad = HostResult(HostVerdict.FAILED, why="<script>|\nno")
     rollout = decide(began(names(1)).with_results({"h1": bad})).rollout
     assert "<script>" not in page(rollout)
     assert "&lt;script&gt;" in page(rollout)
@@ -170,22 +175,22 @@ def test_the_record_of_five_hundred_hosts_can_be_read_again():
 @pytest.mark.parametrize(
     ("returned", "verdict"),
     [
-        (None, Verdict.FAILED),
-        ({"unreachable": True, "msg": "no route"}, Verdict.UNREACHABLE),
-        ({"failed": True, "msg": "the switch vanished"}, Verdict.FAILED),
-        ({**SWITCHED, "outcome": "rolled_back", "failed": True, "msg": "no"}, Verdict.ROLLED_BACK),
-        ({**SWITCHED, "outcome": "untouched", "failed": True, "msg": "no"}, Verdict.UNTOUCHED),
-        ({**SWITCHED, "outcome": "stopped", "failed": True, "msg": "no"}, Verdict.FAILED),
-        ({**SWITCHED, "verified": False}, Verdict.FAILED),
-        (SWITCHED, Verdict.VERIFIED),
-        ({**SWITCHED, "outcome": "unchanged"}, Verdict.VERIFIED),
+        (None, HostVerdict.FAILED),
+        ({"unreachable": True, "msg": "no route"}, HostVerdict.UNREACHABLE),
+        ({"failed": True, "msg": "the switch vanished"}, HostVerdict.FAILED),
+        ({**SWITCHED, "outcome": "rolled_back", "failed": True, "msg": "no"}, HostVerdict.ROLLED_BACK),
+        ({**SWITCHED, "outcome": "untouched", "failed": True, "msg": "no"}, HostVerdict.UNTOUCHED),
+        ({**SWITCHED, "outcome": "stopped", "failed": True, "msg": "no"}, HostVerdict.FAILED),
+        ({**SWITCHED, "verified": False}, HostVerdict.FAILED),
+        (SWITCHED, HostVerdict.VERIFIED),
+        ({**SWITCHED, "outcome": "unchanged"}, HostVerdict.VERIFIED),
     ],
 )
 def test_what_a_switch_returned_is_read(returned, verdict):
     found = result_of(returned)
     assert found.verdict is verdict
-    assert bool(found.why) is (verdict is not Verdict.VERIFIED)
-    if verdict is Verdict.VERIFIED:
+    assert bool(found.why) is (verdict is not HostVerdict.VERIFIED)
+    if verdict is HostVerdict.VERIFIED:
         assert (found.profile, found.fingerprint, found.phases) == ("new", "f", (("stop", 1.5),))
         assert [(answer.name, answer.request, answer.sha256, answer.steady) for answer in found.answers] == [
             ("c0", "q", "a", True)
@@ -195,11 +200,11 @@ def test_what_a_switch_returned_is_read(returned, verdict):
 @pytest.mark.parametrize(
     ("returned", "verdict", "problem"),
     [
-        (None, Verdict.WAITING, True),
-        ({"unreachable": True}, Verdict.WAITING, True),
-        ({"outcome": "untouched", "failed": True, "msg": "no weights"}, Verdict.WAITING, True),
-        ({**SWITCHED, "outcome": "unchanged"}, Verdict.ALREADY, False),
-        ({**SWITCHED, "verified": False}, Verdict.WAITING, False),
+        (None, HostVerdict.WAITING, True),
+        ({"unreachable": True}, HostVerdict.WAITING, True),
+        ({"outcome": "untouched", "failed": True, "msg": "no weights"}, HostVerdict.WAITING, True),
+        ({**SWITCHED, "outcome": "unchanged"}, HostVerdict.ALREADY, False),
+        ({**SWITCHED, "verified": False}, HostVerdict.WAITING, False),
     ],
 )
 def test_what_the_check_returned_is_read(returned, verdict, problem):
@@ -208,7 +213,7 @@ def test_what_the_check_returned_is_read(returned, verdict, problem):
 
 
 def test_what_a_rollback_returned_is_read():
-    assert return_of({**SWITCHED, "profile": "old"}, "old").verdict is Verdict.RETURNED
-    assert return_of({**SWITCHED, "profile": None}, None).verdict is Verdict.RETURNED
-    assert return_of({**SWITCHED}, "old").verdict is Verdict.STRANDED
-    assert return_of(None, "old").verdict is Verdict.STRANDED
+    assert return_of({**SWITCHED, "profile": "old"}, "old").verdict is HostVerdict.RETURNED
+    assert return_of({**SWITCHED, "profile": None}, None).verdict is HostVerdict.RETURNED
+    assert return_of({**SWITCHED}, "old").verdict is HostVerdict.STRANDED
+    assert return_of(None, "old").verdict is HostVerdict.STRANDED

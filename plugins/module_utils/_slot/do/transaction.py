@@ -11,7 +11,7 @@ from typing import Any
 from ..decide import recover
 from ..decide.machine import RunKind, close_action, commit_action, open_action
 from ..kinds.table import kind_of
-from ..look import alike, guards
+from ..look import guards, wait_estimate
 from ..look.frontdoor import FrontdoorLink
 from ..look.journal import read_memory
 from ..look.observe import slot_units
@@ -213,7 +213,7 @@ def _now(run: Run) -> tuple[str, float]:
 def wait_of(run: Run) -> Wait:
     """Return the wait for this direction's engine, which begins now."""
     key = run.load_key(run.profile)
-    return Wait(*_now(run), key, alike.wait_s(run.fx, run.layout, run.seen.memory.load_times, key))
+    return Wait(*_now(run), key, wait_estimate.wait_s(run.fx, run.layout, run.seen.memory.load_times, key))
 
 
 def _close_reason(run: Run) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _expected
+from ansible_collections.arcpro.b70.plugins.module_utils import _desired_state
 
 TEXT = b"a = 1\n"
 
@@ -40,7 +40,9 @@ def wanted(tmp_path: Path) -> list[dict[str, Any]]:
 
 
 def differences(wanted: list[dict[str, Any]]) -> list[str]:
-    return _expected.file_differences(wanted, {item["path"]: _expected.file_facts(item["path"]) for item in wanted})
+    return _desired_state.file_differences(
+        wanted, {item["path"]: _desired_state.file_facts(item["path"]) for item in wanted}
+    )
 
 
 def relink(folder: Path, target: str) -> None:
@@ -84,4 +86,4 @@ def test_another_owner_is_named(wanted: list[dict[str, Any]]) -> None:
 def test_a_file_in_the_place_of_a_folder_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "folder").write_text("")
     path = str(tmp_path / "folder/below")
-    assert _expected.file_facts(path)["state"] == "absent"
+    assert _desired_state.file_facts(path)["state"] == "absent"

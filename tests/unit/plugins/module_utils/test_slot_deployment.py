@@ -17,9 +17,20 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _slot_files, _slot_place
-from ansible_collections.arcpro.b70.plugins.module_utils._slot_files import apply, diff, lacking, make_plan, validate
-from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import Directory, SlotFilesError, SlotPaths, Wanted
+from ansible_collections.arcpro.b70.plugins.module_utils import _slot_deployment, _slot_paths
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_deployment import (
+    apply,
+    diff,
+    lacking,
+    make_plan,
+    validate,
+)
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_paths import (
+    Directory,
+    RenderedFile,
+    SlotFilesError,
+    SlotPaths,
+)
 
 OWNER = (os.getuid(), os.getgid())
 UNIT = """[Unit]
@@ -74,24 +85,24 @@ def place(tmp_path: Path) -> SlotPaths:
     return found
 
 
-def files(place: SlotPaths, *names: str, text: str = "") -> list[Wanted]:
+def files(place: SlotPaths, *names: str, text: str = "") -> list[RenderedFile]:
     found = []
     for name in names:
         unit = place.unit(name).name
         data = json.dumps({"slot": place.slot, "unit": unit, "text": text})
-        head = f"{_slot_place.MARKER}\n# Environment of {unit}; not a shell script.\n"
-        found.append(Wanted(place.profiles_dir / f"{name}.json", data))
-        found.append(Wanted(place.profiles_dir / f"{name}.env", f'{head}# from slot main\nA="{text}"\n'))
-        found.append(Wanted(place.unit(name), f"{_slot_place.MARKER}\n{UNIT}"))
+        head = f"{_slot_paths.MARKER}\n# Environment of {unit}; not a shell script.\n"
+        found.append(RenderedFile(place.profiles_dir / f"{name}.json", data))
+        found.append(RenderedFile(place.profiles_dir / f"{name}.env", f'{head}# from slot main\nA="{text}"\n'))
+        found.append(RenderedFile(place.unit(name), f"{_slot_paths.MARKER}\n{UNIT}"))
     return found
 
 
-def slot_file(place: SlotPaths, **changes: object) -> Wanted:
+def slot_file(place: SlotPaths, **changes: object) -> RenderedFile:
     data = {"schema": 1, "slot": place.slot, "legacy_units": [], "refused_statuses": []}
-    return Wanted(place.slot_file, json.dumps(data | changes))
+    return RenderedFile(place.slot_file, json.dumps(data | changes))
 
 
-def converge(place: SlotPaths, systemd: Systemd, wanted: list[Wanted]) -> _slot_files.SlotFilesPlan:
+def converge(place: SlotPaths, systemd: Systemd, wanted: list[RenderedFile]) -> _slot_deployment.SlotFilesPlan:
     plan = make_plan(wanted, place, OWNER, systemd)
     validate(plan, systemd)
     apply(plan, OWNER)
@@ -106,7 +117,7 @@ def present(place: SlotPaths) -> set[str]:
 def test_a_link_puts_the_command_into_the_path(place, systemd):
     linked = dataclasses.replace(place, command_link=place.unit_dir.parent / "local/bin/b70ctl")
     place.command.parent.mkdir()
-    wanted = [*files(place, "a"), Wanted(place.command, "#!", "0755"), Wanted(place.completion, "source")]
+    wanted = [*files(place, "a"), RenderedFile(place.command, "#!", "0755"), RenderedFile(place.completion, "source")]
     plan = converge(linked, systemd, wanted)
     completed = place.unit_dir.parent / "local/share/bash-completion/completions/b70ctl"
     assert completed.readlink() == place.completion
@@ -223,7 +234,7 @@ def test_leftovers_of_an_interrupted_removal_are_removed(place, systemd):
 def test_files_of_others_stay(place, systemd):
     others = {
         place.unit_dir / "b70-slot-main-mine.service": "[Unit]\nDescription=by hand\n",
-        place.unit_dir / "b70-slot-other-x.service": f"{_slot_place.MARKER}\n{UNIT}",
+        place.unit_dir / "b70-slot-other-x.service": f"{_slot_paths.MARKER}\n{UNIT}",
         place.profiles_dir / "notes.json": "{}",
         place.profiles_dir / "broken.json": "{",
         place.profiles_dir / "mine.env": "A=1\n",
@@ -330,17 +341,17 @@ def test_a_reload_that_an_interrupted_run_owes_is_done(place, systemd):
     plan = make_plan(files(place, "a"), place, OWNER, systemd)
     assert (plan.changed, plan.reload_needed, plan.units_changed) == (True, True, False)
     with pytest.raises(SlotFilesError, match=r"a.service LoadState=loaded NeedDaemonReload=yes"):
-        _slot_files.reload(plan, systemd)
+        _slot_deployment.reload(plan, systemd)
     assert ["systemctl", "daemon-reload"] in systemd.calls
     systemd.reload.clear()
-    _slot_files.reload(plan, systemd)
+    _slot_deployment.reload(plan, systemd)
 
 
 def test_systemd_is_left_alone_when_no_unit_changed(place, systemd):
     converge(place, systemd, files(place, "a"))
     plan = make_plan(files(place, "a"), place, OWNER, systemd)
     systemd.calls.clear()
-    _slot_files.reload(plan, systemd)
+    _slot_deployment.reload(plan, systemd)
     assert systemd.calls == []
 
 
@@ -348,12 +359,12 @@ def test_a_systemd_that_does_not_answer_is_an_error(place, systemd):
     plan = make_plan(files(place, "a"), place, OWNER, systemd)
     systemd.answers = False
     with pytest.raises(SlotFilesError, match="daemon-reload ended with 1: System has not been booted"):
-        _slot_files.reload(plan, systemd)
+        _slot_deployment.reload(plan, systemd)
 
 
 def test_check_mode_tells_a_switch_what_would_be_written(place, systemd):
     plan = make_plan([*files(place, "a"), *program(place, "x.py")], place, OWNER, systemd)
-    told = {item["path"]: item["content"] for item in _slot_files.planned_files(plan, place)}
+    told = {item["path"]: item["content"] for item in _slot_deployment.planned_files(plan, place)}
     assert told.items() >= {str(item.path): item.content for item in files(place, "a")}.items()
     assert not any(path.endswith((".py", ".conf", "b70ctl")) for path in told)
 
@@ -369,7 +380,7 @@ def test_check_mode_tells_a_switch_what_would_be_written(place, systemd):
     ],
 )
 def test_nothing_is_written_when_one_file_is_wrong(place, systemd, tmp_path, name, content, message):
-    wanted = [*files(place, "b"), Wanted(tmp_path / name, content)]
+    wanted = [*files(place, "b"), RenderedFile(tmp_path / name, content)]
     with pytest.raises(SlotFilesError, match="nothing was written") as caught:
         converge(place, systemd, wanted)
     assert message in str(caught.value)
@@ -388,7 +399,7 @@ def test_nothing_is_written_when_one_file_is_wrong(place, systemd, tmp_path, nam
     ],
 )
 def test_what_systemd_says_of_our_units_counts(text, complaints):
-    found = _slot_files._complaints(1, text, {"b70-slot-main-a.service"}, "/FOLDER")
+    found = _slot_deployment._complaints(1, text, {"b70-slot-main-a.service"}, "/FOLDER")
     assert len(found) == complaints
     assert not any("/FOLDER" in line for line in found)
 
@@ -400,7 +411,9 @@ def test_all_changed_units_are_verified_in_one_call(place, systemd):
     assert len(calls[0]) == 3 + 3
     systemd.verify = (1, "", f"{place.unit('a').name}: Unit is broken")
     with pytest.raises(SlotFilesError, match="Unit is broken"):
-        converge(place, systemd, [Wanted(place.unit("a"), f"{_slot_place.MARKER}\n{UNIT}#\n"), *files(place, "b", "c")])
+        converge(
+            place, systemd, [RenderedFile(place.unit("a"), f"{_slot_paths.MARKER}\n{UNIT}#\n"), *files(place, "b", "c")]
+        )
     assert "#\n" not in place.unit("a").read_text()[-3:]
 
 
@@ -421,7 +434,7 @@ def test_a_host_without_the_checker_is_warned_about(place, systemd):
 )
 def test_only_files_of_the_slot_are_accepted(place, systemd, tmp_path, path):
     with pytest.raises(SlotFilesError, match="is no file of slot main"):
-        make_plan([Wanted(tmp_path / path, "")], place, OWNER, systemd)
+        make_plan([RenderedFile(tmp_path / path, "")], place, OWNER, systemd)
 
 
 def test_a_file_given_twice_is_refused(place, systemd):
@@ -431,7 +444,7 @@ def test_a_file_given_twice_is_refused(place, systemd):
 
 def test_boot_entries_belong_to_the_slot_and_need_no_reload(place, systemd, tmp_path):
     (tmp_path / "tmpfiles.d").mkdir()
-    wanted = [Wanted(tmp_path / "tmpfiles.d/b70-slot-main.conf", "d /run/b70\n")]
+    wanted = [RenderedFile(tmp_path / "tmpfiles.d/b70-slot-main.conf", "d /run/b70\n")]
     plan = converge(place, systemd, wanted)
     assert plan.changed
     assert not plan.reload_needed
@@ -450,20 +463,20 @@ def test_the_real_checker_refuses_a_broken_unit(place):
         answer = subprocess.run(argv, capture_output=True, text=True, check=False)
         return answer.returncode, answer.stdout, answer.stderr
 
-    missing = Wanted(place.unit("a"), f"{_slot_place.MARKER}\n{UNIT}".replace("/bin/true", "/nowhere/vllm"))
-    plan = _slot_files.SlotFilesPlan(writes=[missing], units=[missing])
+    missing = RenderedFile(place.unit("a"), f"{_slot_paths.MARKER}\n{UNIT}".replace("/bin/true", "/nowhere/vllm"))
+    plan = _slot_deployment.SlotFilesPlan(writes=[missing], units=[missing])
     validate(plan, run)
-    broken = Wanted(place.unit("a"), f"{_slot_place.MARKER}\n{UNIT}Typ=exec\n")
+    broken = RenderedFile(place.unit("a"), f"{_slot_paths.MARKER}\n{UNIT}Typ=exec\n")
     with pytest.raises(SlotFilesError, match="Typ"):
-        validate(_slot_files.SlotFilesPlan(writes=[broken], units=[broken]), run)
+        validate(_slot_deployment.SlotFilesPlan(writes=[broken], units=[broken]), run)
 
 
-def program(place: SlotPaths, *names: str) -> list[Wanted]:
-    modules = [Wanted(place.program_dir / name, "") for name in names]
+def program(place: SlotPaths, *names: str) -> list[RenderedFile]:
+    modules = [RenderedFile(place.program_dir / name, "") for name in names]
     return [
         *modules,
-        Wanted(place.command, "#!/bin/true\n", "0755"),
-        Wanted(place.controller, f"{_slot_place.MARKER}\n{UNIT}"),
+        RenderedFile(place.command, "#!/bin/true\n", "0755"),
+        RenderedFile(place.controller, f"{_slot_paths.MARKER}\n{UNIT}"),
     ]
 
 
@@ -497,7 +510,7 @@ def test_a_controller_that_does_not_run_is_started(place, systemd):
         started.append(argv)
         return 0, "", ""
 
-    _slot_files.start(plan, place, run)
+    _slot_deployment.start(plan, place, run)
     assert started == [["systemctl", "start", "--no-block", place.controller.name]]
 
     def runs(argv):
@@ -519,4 +532,4 @@ def test_a_missing_link_for_the_boot_is_a_change(place, systemd):
 
 def test_files_beside_the_program_are_refused(place, systemd):
     with pytest.raises(SlotFilesError, match="is no file of slot main"):
-        make_plan([Wanted(place.program_dir / "../x.py", "")], place, OWNER, systemd)
+        make_plan([RenderedFile(place.program_dir / "../x.py", "")], place, OWNER, systemd)

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.look import alike
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look import wait_estimate
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import load_times
 from unit.plugins.module_utils._slot.calls import host, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
@@ -46,15 +46,15 @@ def key(profile: str, *, cached: bool = True, stack: str = STACK) -> str:
 def test_the_nearest_in_size_counts(wanted, sizes, expected):
     times = {"small": 30.0, "like": 100.0, "large": 300.0}
     memory = load_times.LoadTimes({key(name): (seconds, seconds) for name, seconds in times.items()})
-    assert alike.like_s(memory, key(wanted, stack="another-1"), sizes) == expected
+    assert wait_estimate.like_s(memory, key(wanted, stack="another-1"), sizes) == expected
 
 
 def test_starts_without_a_compile_cache_are_like_each_other():
     memory = load_times.LoadTimes({key("a"): (30.0,), key("b", cached=False): (900.0,)}, {key("a"): (40.0,)})
     sizes = {"a": 7.0, "b": 7.0, "new": 7.0}
     # how long clients waited says more than the load alone
-    assert alike.like_s(memory, key("new"), sizes) == 40
-    assert alike.like_s(memory, key("new", cached=False), sizes) == 900
+    assert wait_estimate.like_s(memory, key("new"), sizes) == 40
+    assert wait_estimate.like_s(memory, key("new", cached=False), sizes) == 900
 
 
 def first_eta(fake_host, name):
@@ -96,15 +96,15 @@ def test_the_first_switch_to_a_profile_says_what_one_of_like_size_took(fake_host
 def test_the_size_is_that_of_the_weights_on_the_host_or_else_what_the_profile_says(fake_host):
     weigh(fake_host, "a", 2000)
     effects = fake_host.effects()
-    assert alike.size_of(effects, LAYOUT, "a") == 2000 / 1e9
+    assert wait_estimate.size_of(effects, LAYOUT, "a") == 2000 / 1e9
     data = json.loads(fake_host.texts[LAYOUT.profile_json("b")][0])
     data["model"] |= {"path": "/models/gone", "size_gb": 7.3}
     fake_host.put(LAYOUT.profile_json("b"), json.dumps(data))
-    assert alike.size_of(effects, LAYOUT, "b") == 7.3
+    assert wait_estimate.size_of(effects, LAYOUT, "b") == 7.3
     for broken in ("", "[]", "{", '{"model": 7}', '{"model": {"path": 7}}', '{"model": {"size_gb": "x"}}'):
         fake_host.put(LAYOUT.profile_json("b"), broken)
-        assert alike.size_of(effects, LAYOUT, "b") == 0
-    assert alike.size_of(effects, LAYOUT, "never rendered") == 0
+        assert wait_estimate.size_of(effects, LAYOUT, "b") == 0
+    assert wait_estimate.size_of(effects, LAYOUT, "never rendered") == 0
 
 
 def test_what_cannot_be_estimated_is_no_reason_to_fail(fake_host):
@@ -115,4 +115,4 @@ def test_what_cannot_be_estimated_is_no_reason_to_fail(fake_host):
         raise PermissionError(13, "Permission denied", str(path))
 
     effects.files.names = names
-    assert alike.wait_s(effects, LAYOUT, load_times.LoadTimes({key("a"): (5.0,)}), key("b")) is None
+    assert wait_estimate.wait_s(effects, LAYOUT, load_times.LoadTimes({key("a"): (5.0,)}), key("b")) is None

@@ -31,14 +31,14 @@ from ._slot.look.journal import remembered
 from ._slot.model.state_file import stamp
 from ._slot.words.effects import RENDERING
 from ._slot.words.types import EXCLUSIVE, SlotFault
-from ._slot_place import (
+from ._slot_paths import (
     NAMED,
     Directory,
     Held,
+    RenderedFile,
     Run,
     SlotFilesError,
     SlotPaths,
-    Wanted,
     check_slot,
     drop_ins,
     in_use,
@@ -61,7 +61,7 @@ class SlotFilesPlan:
     """
 
     directories: list[Directory] = field(default_factory=list)
-    writes: list[Wanted] = field(default_factory=list)
+    writes: list[RenderedFile] = field(default_factory=list)
     removals: list[Path] = field(default_factory=list)
     links: dict[Path, Path] = field(default_factory=dict)
     before: dict[Path, str] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class SlotFilesPlan:
     warnings: list[str] = field(default_factory=list)
     reload_needed: bool = False
     starts: bool = False
-    units: list[Wanted] = field(default_factory=list)
+    units: list[RenderedFile] = field(default_factory=list)
 
     @property
     def units_changed(self) -> bool:
@@ -95,7 +95,7 @@ def _has_program(unit: str) -> bool:
     return program is None or not Path(program[1]).is_absolute() or Path(program[1]).exists()
 
 
-def _differs(item: Wanted, owner: tuple[int, int]) -> bool:
+def _differs(item: RenderedFile, owner: tuple[int, int]) -> bool:
     try:
         status = item.path.lstat()
     except FileNotFoundError:
@@ -133,7 +133,7 @@ def numbered(content: str) -> str:
     return re.sub(r"@(uid|gid):([^@\s]+)@", number, content)
 
 
-def _check_paths(files: Sequence[Wanted], place: SlotPaths) -> None:
+def _check_paths(files: Sequence[RenderedFile], place: SlotPaths) -> None:
     seen = set()
     for item in files:
         ours = item.path.parent == place.profiles_dir and item.path.suffix in (".json", ".env")
@@ -177,7 +177,11 @@ def planned_files(plan: SlotFilesPlan, place: SlotPaths) -> list[dict[str, str]]
 
 
 def make_plan(
-    files: Sequence[Wanted], place: SlotPaths, owner: tuple[int, int], run: Run, directories: Sequence[Directory] = ()
+    files: Sequence[RenderedFile],
+    place: SlotPaths,
+    owner: tuple[int, int],
+    run: Run,
+    directories: Sequence[Directory] = (),
 ) -> SlotFilesPlan:
     """Compare the host with ``files`` (all files of the slot) and return what is to be done; changes nothing.
 
@@ -207,8 +211,8 @@ def make_plan(
     # New files of a profile that is held are written: a switch finds its units, and nothing starts them before.
     texts = {path: text for held in plan.held for path, text in held.stays.items()}
     here = [dataclasses.replace(item, content=texts.pop(item.path, item.content)) for item in files]
-    here += [Wanted(path, text) for path, text in texts.items()]
-    pending = [Wanted(place.pending(held.name), held.new.to_json()) for held in plan.held]
+    here += [RenderedFile(path, text) for path, text in texts.items()]
+    pending = [RenderedFile(place.pending(held.name), held.new.to_json()) for held in plan.held]
     legacy: list[str] = next(
         (json.loads(item.content)["legacy_units"] for item in files if item.path == place.slot_file), []
     )
@@ -256,7 +260,7 @@ def make_plan(
     return plan
 
 
-def _command_links(place: SlotPaths, files: Sequence[Wanted]) -> dict[Path, Path]:
+def _command_links(place: SlotPaths, files: Sequence[RenderedFile]) -> dict[Path, Path]:
     """Return the links, wanted and not there, that put the command into people's PATH and its completion where bash
     looks for it on the first Tab."""
     link = place.command_link
@@ -273,7 +277,7 @@ def _command_links(place: SlotPaths, files: Sequence[Wanted]) -> dict[Path, Path
 def validate(plan: SlotFilesPlan, run: Run) -> None:
     """Check every file that would be written; raise SlotFilesError with all complaints. Adds to the plan's warnings."""
     faults = []
-    waiting = [Wanted(path, text) for held in plan.held for path, _stays, text in held.differences() if text]
+    waiting = [RenderedFile(path, text) for held in plan.held for path, _stays, text in held.differences() if text]
     for item in [*plan.writes, *waiting]:
         if item.path.suffix == ".json":
             try:
@@ -292,7 +296,7 @@ def validate(plan: SlotFilesPlan, run: Run) -> None:
         raise SlotFilesError("nothing was written, because\n" + "\n".join(faults))
 
 
-def _verify_units(plan: SlotFilesPlan, changed: Sequence[Wanted], run: Run) -> list[str]:
+def _verify_units(plan: SlotFilesPlan, changed: Sequence[RenderedFile], run: Run) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="b70-units-") as folder:
         for item in [*plan.units, *(item for item in changed if _is_drop_in(item.path))]:
             copy = Path(folder, *item.path.parts[-2 if _is_drop_in(item.path) else -1 :])
@@ -387,7 +391,7 @@ def start(plan: SlotFilesPlan, place: SlotPaths, run: Run) -> None:
         raise SlotFilesError(f"systemctl start {place.controller.name} ended with {code}: {errors.strip()}")
 
 
-def _replace(item: Wanted, owner: tuple[int, int]) -> None:
+def _replace(item: RenderedFile, owner: tuple[int, int]) -> None:
     if not item.path.parent.is_dir():
         raise SlotFilesError(f"the directory {item.path.parent} does not exist; name it in directories")
     _files.replace(item.path, item.content.encode(), int(item.mode, 8), owner)

@@ -15,7 +15,7 @@ from typing import Any
 
 from . import _paths
 from ._slot.host.files import HostFiles
-from ._slot.model.journal import Memory
+from ._slot.model.journal import JournalMemory
 from ._slot.model.profile import parse_profile
 from ._slot.model.rendering import Rendering, committed, engines_in, places, rendering_of
 from ._slot.words.types import EXCLUSIVE, Layout, SlotFault
@@ -32,7 +32,7 @@ class SlotFilesError(Exception):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RenderedFile:
     """One file as it must be; ``mode`` in octal digits."""
 
     path: Path
@@ -233,7 +233,7 @@ def drop_ins(
     profiles: Iterable[str | None] = (),
     *,
     idle: Iterable[Path] = (),
-) -> list[Wanted]:
+) -> list[RenderedFile]:
     """Return what keeps the units of a slot, and legacy ones, from running beside each other.
 
     It is no part of the units, so that a profile in use is exclusive with those that were rendered since. Each pair is
@@ -246,7 +246,7 @@ def drop_ins(
     """
     texts = list(profiles)
     claims, sleepers = _claims(texts), _sleepers(texts)
-    found: list[Wanted] = []
+    found: list[RenderedFile] = []
     earlier = [*legacy, *sorted({unit.name for unit in idle})]
     for unit in sorted(set(units)):
         others = [
@@ -259,7 +259,7 @@ def drop_ins(
         if others:
             lines = [MARKER, "[Unit]"]
             lines += [f"{directive}={other}" for directive in ("Conflicts", "After") for other in others]
-            found.append(Wanted(place.drop_in(unit), "\n".join(lines) + "\n"))
+            found.append(RenderedFile(place.drop_in(unit), "\n".join(lines) + "\n"))
         earlier.append(unit.name)
     return found
 
@@ -333,7 +333,7 @@ class Held:
         return [(path, stays, new) for path, stays, new in texts if stays != new]
 
 
-def stay(place: SlotPaths, names: Iterable[str], rendered: Mapping[Path, str], memory: Memory) -> list[Held]:
+def stay(place: SlotPaths, names: Iterable[str], rendered: Mapping[Path, str], memory: JournalMemory) -> list[Held]:
     """Return the profiles in use that were rendered anew.
 
     What was verified last stays, or comes back, as it was committed. Of another one stays what is in place; where a

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _slot_files
+from ansible_collections.arcpro.b70.plugins.module_utils import _slot_deployment
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import rendering
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.journal import encode
-from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import SlotFilesError, SlotPaths, Wanted
-from unit.plugins.module_utils.test_slot_files import UNIT, Systemd, converge, exclusive, files, in_use, slot_file
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_paths import RenderedFile, SlotFilesError, SlotPaths
+from unit.plugins.module_utils.test_slot_deployment import UNIT, Systemd, converge, exclusive, files, in_use, slot_file
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def waits(place: SlotPaths, name: str) -> list[str] | None:
     return [found.unit, found.env, found.profile]
 
 
-def texts(wanted: list[Wanted]) -> list[str]:
+def texts(wanted: list[RenderedFile]) -> list[str]:
     """Of one profile, as `SlotPaths.texts_of` orders them."""
     by_end = {item.path.suffix: item.content for item in wanted}
     return [by_end[end] for end in (".service", ".env", ".json")]
@@ -74,11 +74,11 @@ def test_a_new_rendering_of_a_profile_in_use_waits(place, systemd, how):
     assert live(place, "a") == texts(files(place, "a", text="new"))
     assert (live(place, "b"), waits(place, "b")) == (before, texts(files(place, "b", text="new")))
     assert not plan.reload_needed
-    shown = {entry["after_header"]: entry for entry in _slot_files.diff(plan)}
+    shown = {entry["after_header"]: entry for entry in _slot_deployment.diff(plan)}
     entry = shown[f"{place.profiles_dir}/b.json, at the next switch"]
     assert (entry["before"], entry["after"]) == (before[2], texts(files(place, "b", text="new"))[2])
     again = converge(place, systemd, wanted)
-    assert (again.changed, [held.name for held in again.held], _slot_files.diff(again)) == (False, ["b"], [])
+    assert (again.changed, [held.name for held in again.held], _slot_deployment.diff(again)) == (False, ["b"], [])
 
 
 def test_a_profile_that_failed_last_is_written(place, systemd):
@@ -93,7 +93,7 @@ def test_a_rendering_that_is_in_place_waits_no_longer(place, systemd):
     converge(place, systemd, files(place, "a", text="new"))
     back = converge(place, systemd, files(place, "a"))
     assert (back.removals, waits(place, "a")) == ([place.pending("a")], None)
-    told = _slot_files.planned_files(back, place)
+    told = _slot_deployment.planned_files(back, place)
     assert told == [{"path": str(place.pending("a")), "content": ""}]
     converge(place, systemd, files(place, "a", text="new"))
     systemd.active.clear()
@@ -115,11 +115,11 @@ def test_a_unit_that_waits_is_validated(place, systemd):
     systemd.verify = (1, "", f"{place.unit('a').name}: Unit is broken")
     wanted = files(place, "a")[:2]
     with pytest.raises(SlotFilesError, match="Unit is broken"):
-        converge(place, systemd, [*wanted, Wanted(place.unit("a"), f"{UNIT}Typ=x\n")])
+        converge(place, systemd, [*wanted, RenderedFile(place.unit("a"), f"{UNIT}Typ=x\n")])
     assert waits(place, "a") is None
 
 
-def commit(place: SlotPaths, wanted: list[Wanted]) -> None:
+def commit(place: SlotPaths, wanted: list[RenderedFile]) -> None:
     path = Path(place.layout.committed_file)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(rendering.rendering_of("a", texts(wanted)).to_json())
@@ -189,10 +189,10 @@ def test_a_switch_at_work_is_not_written_below(place):
             pytest.raises(
                 SlotFilesError, match=r"nothing was written: the slot's lock .* is held .*pid 7 \(somebody\)"
             ),
-            _slot_files.locked(place, 0.0),
+            _slot_deployment.locked(place, 0.0),
         ):
             pass
-    with _slot_files.locked(place, 0.0):
+    with _slot_deployment.locked(place, 0.0):
         note = lock.read_text()
         assert (note.startswith(f"pid {os.getpid()} "), note.endswith(": writing the slot's files\n")) == (True, True)
     assert lock.read_text() == ""

@@ -14,9 +14,9 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.files import HostFiles
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.rendering import in_place, parse_rendering
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import EXCLUSIVE
-from ansible_collections.arcpro.b70.plugins.module_utils._slot_place import SlotPaths, Wanted, written_profiles
+from ansible_collections.arcpro.b70.plugins.module_utils._slot_paths import RenderedFile, SlotPaths, written_profiles
 from ansible_collections.arcpro.b70.plugins.plugin_utils._render import rendering
-from unit.plugins.module_utils.test_slot_files import Systemd, converge
+from unit.plugins.module_utils.test_slot_deployment import Systemd, converge
 from unit.plugins.plugin_utils._render.test_rendering import SETTINGS
 from unit.plugins.plugin_utils._render.test_replicas import profile
 
@@ -37,7 +37,7 @@ def place(tmp_path: Path) -> SlotPaths:
     return found
 
 
-def wanted(place: SlotPaths, cards: int | None = None, **replicas: int) -> list[Wanted]:
+def wanted(place: SlotPaths, cards: int | None = None, **replicas: int) -> list[RenderedFile]:
     """What the role renders of profiles with so many engines, on a host with so many cards."""
     profiles = {name: {**profile(replicas=count), "name": name} for name, count in replicas.items()}
     where = {"config_dir": place.config_dir, "unit_dir": place.unit_dir, "run_dir": place.run_dir}
@@ -54,7 +54,9 @@ def wanted(place: SlotPaths, cards: int | None = None, **replicas: int) -> list[
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).touch()
     return [
-        Wanted(Path(item["path"]), item["content"], item["mode"]) for item in files if "/opt/b70" not in item["path"]
+        RenderedFile(Path(item["path"]), item["content"], item["mode"])
+        for item in files
+        if "/opt/b70" not in item["path"]
     ]
 
 
