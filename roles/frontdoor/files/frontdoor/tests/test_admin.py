@@ -516,12 +516,12 @@ def test_memory_is_what_was_estimated_for_the_profile_as_it_is_now(tmp_path: Pat
     told = {"x": {"fingerprint": "new", "held_mib": 29390}, "y": {"fingerprint": "odd", "held_mib": True}}
     estimates.write_text(orjson.dumps({"schema": 1, "profiles": told}).decode())
     known = Profiles(str(profiles), str(estimates))
-    assert known.estimates() == {"new": 29390}
+    assert known.estimates.read() == {"new": 29390}
     found = row("x", {"model": {"size_gb": 24}}, "unloaded", None, {}, True, held_mib=29390)
     assert [found[f"vram_estimate_{name}"] for name in ("mib", "replica_count", "source")] == [
         *(29390, 1, "model_artifact_size"),
     ]
     for torn in ("", "{", "[]", '{"profiles": [1]}'):
         estimates.write_text(torn)
-        assert known.estimates() == {}
-    assert Profiles(str(profiles)).estimates() == {}
+        assert known.estimates.read() == {}
+    assert Profiles(str(profiles)).estimates.read() == {}

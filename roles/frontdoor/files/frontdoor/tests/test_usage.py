@@ -80,7 +80,7 @@ async def test_any_split_into_reads_counts_the_same(tmp_path: Path, kind: str, a
                 connection.data_received(wire[start:end])
             bodies.add((await client.answer()).body)
             run.app.ledger.settle()
-            assert (metrics.prompt_tokens, metrics.completion_tokens) == (7 * counted, 5 * counted), cuts
+            assert metrics.slots["main"].tokens == {"prompt": 7 * counted, "completion": 5 * counted}, cuts
         (body,) = bodies
         if kind == "stream":
             # a report that the client did not ask for is not passed on

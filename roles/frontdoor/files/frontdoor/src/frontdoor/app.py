@@ -421,9 +421,7 @@ class App:
 
     def _of_model(self, head: RequestHead, document: Document) -> Follower:
         """Return the slot of the model that a request names; the first one for an unknown model, or none."""
-        content = None if head.coded or document.foreign else document.content
-        name = content.get("model") if isinstance(content, dict) else None
-        target = self.server.by_model.get(name) if isinstance(name, str) else None
+        target = self.server.by_model.get(document.model(coded=head.coded))
         return self.first if target is None else self.followers[target.index]
 
     def _pass_on(self, client: ClientConnection, head: RequestHead, document: Document) -> Work | Refusal | None:

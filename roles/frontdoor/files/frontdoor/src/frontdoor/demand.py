@@ -456,9 +456,7 @@ class Demand:
 
     def claim(self, client: ClientConnection, head: RequestHead, document: Document) -> Held | Refusal | None:
         """Hold or refuse a request whose model is not served, or is being left; None if it is admitted as ever."""
-        content = None if head.coded or document.foreign else document.content
-        name = content.get("model") if isinstance(content, dict) else None
-        name = name if isinstance(name, str) else ""
+        name = document.model(coded=head.coded)
         target = self.server.by_model.get(name)
         if target is None or target.slot.closed is not None:
             for one in self.lines.values():

@@ -89,10 +89,8 @@ class Place:
     def look(self) -> None:
         """Read the files of the slot again."""
         self.known = self.profiles.read()
-        self.refused = self.profiles.refused_statuses()
-        self.estimates = self.profiles.estimates()
-        self.kinds = self.profiles.kinds()
-        self.cards = self.profiles.cards()
+        self.refused, self.kinds, self.cards = self.profiles.settings.read()
+        self.estimates = self.profiles.estimates.read()
 
     @property
     def state(self) -> SlotState:

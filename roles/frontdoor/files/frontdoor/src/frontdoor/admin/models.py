@@ -13,13 +13,12 @@ import orjson
 from frontdoor.errors import Refusal
 from frontdoor.policy.llm_pool import DEFAULT, thinking_kwargs
 from frontdoor.slot import regular
+from frontdoor.slot.regular import Parsed
 from frontdoor.slot.state import SlotState
 
 LOADED, LOADING, UNLOADED, UNLOADING, MODEL_FAILED = "loaded", "loading", "unloaded", "unloading", "failed"
 # phases of the slot in which another profile is on its way
 _MOVING = ("switching", "verifying")
-# statuses that a switch refuses where the slot's own file says nothing
-_REFUSED = ("rejected", "blocked")
 # characters of a value that an answer repeats
 _MAX_TOLD = 100
 # the task of models that write text
@@ -31,6 +30,36 @@ _MEMORY_FIELDS = (
 )
 
 
+class Settings(NamedTuple):
+    """The role's settings for a slot as a whole, as far as they can be read."""
+
+    #: statuses that a switch refuses, unless they are accepted by name
+    refused: tuple[str, ...] = ("rejected", "blocked")
+    #: the names that llm-pool has for the kinds of engines and their settings, by kind
+    kinds: Mapping[str, Any] = {}
+    #: how many cards the slot has; None where it has all of the host, or that is unknown
+    cards: int | None = None
+
+
+def _settings(raw: bytes) -> Settings:
+    told = orjson.loads(raw)
+    refused, kinds, cards = (told.get(name) for name in ("refused_statuses", "kinds", "cards"))
+    return Settings(
+        tuple(refused) if isinstance(refused, list) else Settings().refused,
+        {name: one for name, one in kinds.items() if isinstance(one, dict)} if isinstance(kinds, dict) else {},
+        len(cards) if isinstance(cards, list) else None,
+    )
+
+
+def _estimates(raw: bytes) -> dict[str, int]:
+    """Return the MiB that one replica holds of its cards, by the fingerprint of its profile.
+
+    The estimate is made on the host, from the weights' files, the model's shape and the engine's settings.
+    """
+    found = {one["fingerprint"]: one["held_mib"] for one in orjson.loads(raw)["profiles"].values()}
+    return {key: size for key, size in found.items() if is_number(size, int) and size > 0}
+
+
 class Profiles:
     """The resolved profiles of a slot, as a load takes them.
 
@@ -39,9 +68,10 @@ class Profiles:
 
     def __init__(self, path: str, estimates: str = "") -> None:
         self._path = path
-        self._estimates = estimates
+        self.estimates: Parsed[dict[str, int]] = Parsed(estimates, _estimates, absent={})
         self._pending = os.path.join(os.path.dirname(path), "pending")
         self._slot_file = os.path.join(os.path.dirname(path), "slot.json")
+        self.settings = Parsed(self._slot_file, _settings, absent=Settings())
         self._known: dict[str, dict[str, Any]] = {}
         self._seen: list[int] = []
         #: what was wrong when they were last read
@@ -82,47 +112,6 @@ class Profiles:
         words = f"{served} is loaded and {what}: it runs as it was before; unload it, and load it again"
         details = {"conflicts": [f"engine.models.{served}"]}
         return Refusal(409, "settings_reload_conflict", words, details=details)
-
-    def estimates(self) -> dict[str, int]:
-        """Return the MiB that one replica holds of its cards, by the fingerprint of its profile.
-
-        Empty without estimates.
-
-        The estimate is made on the host, from the weights' files, the model's shape and the engine's settings.
-        """
-        try:
-            told = orjson.loads(regular.read(self._estimates))["profiles"].values()
-            found = {one["fingerprint"]: one["held_mib"] for one in told}
-        except (OSError, orjson.JSONDecodeError, LookupError, TypeError, AttributeError):
-            return {}
-        return {key: size for key, size in found.items() if is_number(size, int) and size > 0}
-
-    def refused_statuses(self) -> tuple[str, ...]:
-        """Return the statuses that a switch refuses, unless they are accepted by name."""
-        return tuple(self._told("refused_statuses", list, _REFUSED))
-
-    def kinds(self) -> dict[str, dict[str, Any]]:
-        """Return the names that llm-pool has for the kinds of engines and their settings, by kind."""
-        told = self._told("kinds", dict, {})
-        return {name: about for name, about in told.items() if isinstance(about, dict)}
-
-    def _told(self, key: str, kind: type, otherwise: Any) -> Any:
-        """Return one of the role's settings for the whole slot, or `otherwise`."""
-        found = self._slot_settings().get(key)
-        return found if isinstance(found, kind) else otherwise
-
-    def cards(self) -> int | None:
-        """Return how many cards the slot has; None where it has all of the host, or that is unknown."""
-        own = self._slot_settings().get("cards")
-        return len(own) if isinstance(own, list) else None
-
-    def _slot_settings(self) -> dict[str, Any]:
-        """Return the role's settings for the slot as a whole; empty where they cannot be read."""
-        try:
-            settings = orjson.loads(regular.read(self._slot_file))
-        except (OSError, orjson.JSONDecodeError):
-            return {}
-        return settings if isinstance(settings, dict) else {}
 
 
 def _written(path: str) -> int:

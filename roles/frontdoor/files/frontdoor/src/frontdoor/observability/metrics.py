@@ -87,36 +87,24 @@ class PathStats:
         self.first_token, self.first_byte = Histogram(FIRST), Histogram(FIRST)
 
 
-class Tokens:
-    """The engine's own report of what it read and generated."""
+class Stats:
+    """Numbers of one API key, of one of several replicas, or of more."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    def __init__(self) -> None:
+        self.outcomes = _zeros(OUTCOMES)
+        #: the engine's own report of what it read and generated
+        self.prompt_tokens = self.completion_tokens = 0
 
     @property
     def tokens(self) -> Counter[str]:
         return Counter(prompt=self.prompt_tokens, completion=self.completion_tokens)
 
 
-class KeyStats(Tokens):
-    """Numbers of one API key."""
-
-    def __init__(self) -> None:
-        self.outcomes = _zeros(OUTCOMES)
-
-
-class ReplicaStats:
-    """Numbers of one of several replicas."""
-
-    def __init__(self) -> None:
-        self.outcomes = _zeros(OUTCOMES)
-
-
-class SlotStats(Tokens):
+class SlotStats(Stats):
     """Numbers of the generations of one slot."""
 
     def __init__(self) -> None:
-        self.outcomes = _zeros(OUTCOMES)
+        super().__init__()
         #: those that were turned away for want of a permit, or because the slot is closed
         self.refusals = _zeros(TURNED_AWAY_CODES)
         #: of event streams that went well
@@ -150,9 +138,9 @@ class Metrics:
         #: by name
         self.slots = {name: SlotStats() for name in slots}
         self.paths: defaultdict[str, PathStats] = defaultdict(PathStats)
-        self.keys: defaultdict[str, KeyStats] = defaultdict(KeyStats)
+        self.keys: defaultdict[str, Stats] = defaultdict(Stats)
         #: by index, where the slot has several
-        self.replicas: defaultdict[int, ReplicaStats] = defaultdict(ReplicaStats)
+        self.replicas: defaultdict[int, Stats] = defaultdict(Stats)
         #: by the name that each is served by
         self.models: defaultdict[str, ModelStats] = defaultdict(ModelStats)
         #: of the API keys that count now, which have rows before their first request
@@ -169,21 +157,10 @@ class Metrics:
         table = self.refusals if status == 503 else self.engine_errors if status in (502, 504) else self.errors
         table[code] += number
 
-    @property
-    def queue_wait(self) -> Histogram:
-        return Histogram(LONG, [slot.queue_wait for slot in self.slots.values()])
-
-    @property
-    def gaps(self) -> Histogram:
-        return Histogram(SHORT, [slot.gaps for slot in self.slots.values()])
-
-    @property
-    def prompt_tokens(self) -> int:
-        return sum([slot.prompt_tokens for slot in self.slots.values()])
-
-    @property
-    def completion_tokens(self) -> int:
-        return sum([slot.completion_tokens for slot in self.slots.values()])
+    def of_slots(self, attribute: str) -> Any:
+        """Return a number or a histogram of all slots together."""
+        parts: list[Any] = [getattr(slot, attribute) for slot in self.slots.values()]
+        return Histogram(parts[0].bounds, parts) if isinstance(parts[0], Histogram) else sum(parts)
 
     @property
     def generation_requests(self) -> int:
@@ -259,7 +236,7 @@ WATCHED = {
     "card_ecc": "Whether ECC of the card's memory seems to be on, derived from how much there is.",
     "card_faults_total": "Faults of the card that the kernel has reported since the watchdog started.",
 }
-# Of everything else: the attribute, of what (of all, a path, a key, a slot or a replica), and what it says.
+# Of everything else: the attribute, of what (of all, all slots, a path, a key, a slot or a replica), and what it says.
 _COUNTED = {
     "requests_total": ("outcomes", "path", "Requests for the engine by how they ended."),
     "refusals_total": ("refusals", "", "Requests turned away: no permit was free, or the slot was closed."),
@@ -267,8 +244,8 @@ _COUNTED = {
     "errors_total": ("errors", "", "Other requests answered with an error of the frontdoor's."),
     "request_body_bytes_total": ("request_bytes", "", "Bytes of request bodies."),
     "response_body_bytes_total": ("response_bytes", "", "Bytes of the engine's response bodies."),
-    "prompt_tokens_total": ("prompt_tokens", "", "Prompt tokens, where the engine reported usage."),
-    "completion_tokens_total": ("completion_tokens", "", "Generated tokens, where the engine reported usage."),
+    "prompt_tokens_total": ("prompt_tokens", "slots", "Prompt tokens, where the engine reported usage."),
+    "completion_tokens_total": ("completion_tokens", "slots", "Generated tokens, where the engine reported usage."),
     "key_requests_total": ("outcomes", "key", "Requests for the engine by API key and how they ended."),
     "replica_requests_total": (
         "outcomes",
@@ -290,8 +267,8 @@ _COUNTED = {
     "watched_streams_total": ("streams", "model", "Answers that were looked at for degenerate output."),
     "degenerate_streams_total": ("signs", "model", "Those of them that showed a sign of a broken engine."),
     "key_tokens_total": ("tokens", "key", "Tokens by API key, where the engine reported usage."),
-    "queue_wait_seconds": ("queue_wait", "", "Wait for a permit, of those who waited."),
-    "inter_chunk_seconds": ("gaps", "", "Time between reads of an event stream, from the first on."),
+    "queue_wait_seconds": ("queue_wait", "slots", "Wait for a permit, of those who waited."),
+    "inter_chunk_seconds": ("gaps", "slots", "Time between reads of an event stream, from the first on."),
     "first_token_seconds": (
         "first_token",
         "path",
@@ -422,14 +399,18 @@ def render(
         "": {"": metrics},
         "path": {path: PathStats() for path in GENERATION_PATHS} | metrics.paths,
         # a key that was removed keeps its numbers: what it used does not become less
-        "key": {name: KeyStats() for name in metrics.key_names()} | metrics.keys,
+        "key": {name: Stats() for name in metrics.key_names()} | metrics.keys,
         "model": metrics.models,
         "slot": metrics.slots,
-        "replica": {str(row["index"]): ReplicaStats() for row in replicas if len(replicas) > 1}
+        "replica": {str(row["index"]): Stats() for row in replicas if len(replicas) > 1}
         | {str(index): stats for index, stats in metrics.replicas.items()},
     }
     for name, (attribute, label, text) in _COUNTED.items():
-        rows = (({label: key} if label else {}, getattr(one, attribute)) for key, one in sorted(tables[label].items()))
-        samples = (sample for labels, data in rows for sample in _samples(labels, attribute, data))
+        if label == "slots":
+            rows = [(Labels(), metrics.of_slots(attribute))]
+        else:
+            table = sorted(tables[label].items())
+            rows = [({label: key} if label else {}, getattr(one, attribute)) for key, one in table]
+        samples = [sample for labels, data in rows for sample in _samples(labels, attribute, data)]
         add(name, "counter" if name.endswith("_total") else "histogram", text, samples)
     return "\n".join([*lines, ""]).encode()

@@ -137,6 +137,12 @@ class Document:
         """True if the request asks for an answer in parts."""
         return not isinstance(self.content, Refusal) and self.content.get("stream") is True
 
+    def model(self, *, coded: bool) -> str:
+        """Return the model that the request names; empty without one, or where the body is `coded` or foreign."""
+        content = None if coded or self.foreign else self.content
+        name = content.get("model") if isinstance(content, dict) else None
+        return name if isinstance(name, str) else ""
+
     def whole(self, text: str, most: int) -> str:
         """Return a text of the content as the client sent it; of a long one at least the first so many bytes."""
         return text if self._outline is None or MARK not in text else self._outline.whole(text, self.body, most)
