@@ -73,7 +73,7 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     refused_statuses: statuses of profiles.
     cards: how many the host has, or None if that is not known; replicas: per_card needs it, and so do second sides.
     mixed: the numbers of the B70 cards on a host that has cards of other models beside them; None on any other host.
-    standby: how many engines of the slot may sleep while another one serves.
+    standby: how many engines of the slot may sleep while another one serves, or the profiles whose engines may.
     power_cap_w: watts that no card of the host may exceed while an engine runs; None for no such limit.
     nodes: the variable b70_nodes; node: the name of this host there.
     slots: the variable b70_slots; then cards and port are those of this slot.
@@ -130,9 +130,13 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     checked["power_cap_w"] = None if checked["power_cap_w"] in (None, "") else int(checked["power_cap_w"])
     if checked["power_cap_w"] is not None and not LEAST_W <= checked["power_cap_w"] <= MOST_W:
         raise ValueError(f"slot_power_cap_w is {checked['power_cap_w']}; it is {LEAST_W} to {MOST_W} (watts per card)")
-    checked["standby"] = int(checked["standby"] or 0)
-    if checked["standby"] < 0:
-        raise ValueError(f"slot_standby is {checked['standby']}; it is how many engines may sleep, from 0 on")
+    standby = checked["standby"] or 0
+    named = [*map(str, standby)] if isinstance(standby, (list, tuple)) else []
+    if not named and not str(standby).isdigit():
+        raise ValueError(
+            f"slot_standby is {standby}; it is how many engines may sleep, from 0 on, or a list of profiles"
+        )
+    checked |= {"standby": len(named) or int(standby), "sleepers": named}
     if isinstance(checked["engine_ip_allow"], (str, Mapping)):
         raise ValueError(f"the slot setting engine_ip_allow is a list, not {checked['engine_ip_allow']!r}")
     for network in checked["engine_ip_allow"]:
@@ -279,6 +283,8 @@ def _standby_ports(profiles: Mapping[str, Mapping[str, Any]], settings: Mapping[
     if not settings["standby"]:
         return {}
     names = [name for name in sorted(profiles) if _sleeps(profiles[name]) and _is_one(profiles[name])]
+    if unknown := sorted({*settings["sleepers"]} - {*names}):
+        raise ValueError(f"slot_standby names {unknown[0]}, which is no profile of this slot whose engine may sleep")
     for name in names:
         if power_cap(profiles[name], settings) is not None:
             raise ValueError(
@@ -527,7 +533,7 @@ def _slot_file(settings: Mapping[str, Any]) -> dict[str, str]:
         "refused_statuses": list(settings["refused_statuses"]),
         "kinds": {name: asdict(kind.pool) for name, kind in KINDS.items()},
         **({"others": settings["others"]} if settings["others"] else {}),
-        **({"standby": settings["standby"]} if settings["standby"] else {}),
+        **{key: settings[key] for key in ("standby", "sleepers") if settings[key]},
         **({} if settings["card_numbers"] is None else {"cards": list(settings["card_numbers"])}),
         **({"nodes": settings["node"].as_dict()} if settings["node"] else {}),
     }

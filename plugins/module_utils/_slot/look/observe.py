@@ -340,8 +340,8 @@ def _drowsy(fx: Effects, layout: Layout, seen: SlotSeen) -> tuple[str, ...]:
     """Return the units whose engine is served and verified, and of a profile that may sleep."""
     passed = {} if seen.state is None else seen.state.passed
     names = [unit.name for unit in seen.units if unit.settled and passed.get(unit.invocation_id)]
-    sides = ((name, side_of(fx, layout, name)) for name in names)
-    return tuple(name for name, side in sides if side is not None and side.standby)
+    sides, named = ((name, side_of(fx, layout, name)) for name in names), read_slot_file(fx, layout).sleepers
+    return tuple(name for name, side in sides if side and side.standby and (not named or side.name in named))
 
 
 def _published(state: SlotState, profile: Profile) -> dict[str, Any]:

@@ -22,14 +22,15 @@ class SlotFile:
     """legacy_units: other units that must never run beside an engine. refused_statuses: those that need to be accepted.
 
     cards: the slot's own by their numbers on the host; None where it has all of them. standby: how many engines may
-    sleep. others: the configuration folder
-    of each other slot of the host, by its name. nodes: those that serve together; None: the host is in no such group.
+    sleep; sleepers: only those of these profiles, unless it is empty. others: the configuration folder of each other
+    slot of the host, by its name. nodes: those that serve together; None: the host is in no such group.
     """
 
     legacy_units: tuple[str, ...]
     refused_statuses: tuple[str, ...]
     cards: tuple[int, ...] | None = None
     standby: int = 0
+    sleepers: tuple[str, ...] = ()
     others: Mapping[str, str] = field(default_factory=dict)
     nodes: Group | None = None
 

@@ -160,6 +160,17 @@ def test_only_so_many_sleep_and_the_oldest_ends():
         host.assert_invariants()
 
 
+def test_of_named_profiles_alone_engines_sleep():
+    host = served(most=1, asleep="b")
+    host.slot_settings["sleepers"] = ["b"]
+    host.render_standby("c", cards=1)
+    for name, left in (("c", [B]), ("b", []), ("a", [B])):
+        switch(host, name)
+        assert host.sleeping == left
+        host.assert_invariants()
+    assert (idle(host), host.sleeping) == (0, [B])
+
+
 @pytest.mark.parametrize(
     ("free", "needed", "kept", "most", "found"),
     [

@@ -55,6 +55,14 @@ def test_each_one_has_a_port_of_its_own_and_all_others_the_slot_s():
     assert "VLLM_SERVER_DEV_MODE" not in known["plain"]["engine"]["env"]
 
 
+def test_it_may_be_named_profiles():
+    texts = files(profiles(one=SLEEPY, two=SLEEPY), standby=["two"])
+    slot = json.loads(texts["slot.json"])
+    assert (slot["standby"], slot["sleepers"]) == (1, ["two"])
+    # The other one does not sleep, and leaves a sleeper its port and its peace.
+    assert [resolved(texts, name)["standby"] for name in ("one", "two")] == [True, True]
+
+
 def test_it_is_off_unless_the_slot_says_so():
     texts = files(profiles(one=SLEEPY))
     data = resolved(texts, "one")
@@ -92,6 +100,8 @@ def test_the_unit_keeps_users_from_the_requests_and_starts_nothing_beside_one_th
     [
         ({"backend_host": "0.0.0.0"}, "slot_backend_host must be 127.0.0.1"),
         ({"standby": -1}, "slot_standby is -1"),
+        ({"standby": "one"}, "slot_standby is one"),
+        ({"standby": ["one", "two"]}, "slot_standby names two"),
         ({"standby": 1, "power_cap_w": 210}, "profile one has a power cap"),
         ({"standby": 1, "slots": {"main": {"cards": [0]}, "b": {"cards": [], "port": 18090}}}, "needs a port for each"),
     ],
