@@ -98,8 +98,8 @@ endurance: venv ## the frontdoor's trials in full size; takes hours, its results
 bench-converge: venv ## what the preflight of 1, 10 and 50 simulated hosts costs the controller, against the record: make bench-converge [RECORD=1]
 	@python tests/tools/bench_converge.py --hosts 1 10 50 $(if $(RECORD),--record)
 
-bench-switch: venv ## what a switch takes beyond its engine: make bench-switch B70_LAB=scenarios HOST=scenarios1 A=sim-a B=sim-b
-	@B70_LAB=$(or $(B70_LAB),lab) python tests/scenarios/overhead.py $(or $(HOST),lab1) $(or $(A),tiny-a) $(or $(B),tiny-b)
+bench-switch: venv ## what a switch takes beyond its engine: make bench-switch B70_LAB=scenarios HOST=scenarios1 A=sim-a B=sim-b, or what the ways take: WAYS="A,B C,D"
+	@B70_LAB=$(or $(B70_LAB),lab) python tests/scenarios/overhead.py $(if $(WAYS),ways) $(or $(HOST),lab1) $(or $(WAYS),$(or $(A),tiny-a) $(or $(B),tiny-b))
 
 bench: venv ## the frontdoor against nginx, with every target: make bench [BEFORE=GITREF]; wants a machine that does nothing else
 	@python tests/load/bench.py --all --write $(if $(BEFORE),--before $(BEFORE))

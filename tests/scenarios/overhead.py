@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a switch takes beyond the engine's own stop and load: `overhead.py HOST A B [--rounds N]`; and what Ansible
 takes beyond the switches: `overhead.py rollout A B`; and what clients notice of the ways to replace engines:
-`overhead.py ways HOST PROFILE [OTHER]`.
+`overhead.py ways HOST PROFILE[,OTHER]...`.
 
 Switches a converged lab host to and fro between two profiles and prints, for each switch: the engine's own time (the
 old unit's stop as systemd has it, and the new unit's start until it says that it is ready), the whole command, the
@@ -11,7 +11,8 @@ difference, and how long clients were kept out. Then the time of a switch to wha
 
 With `ways` it renders a served profile of several engines anew, again and again, and replaces its engines all together
 and one after the other in turns, while two clients never stop asking. With a second profile it switches between the
-two, in turns the plain way and beside each other.
+two, every other time as they may: beside each other, or from standby where they sleep. The plain way is cold where the
+kernel keeps nothing of the weights, which the switch then reads.
 
 With `rollout` it runs rollout.yml on one, two and four hosts, and prints the time of the play, that of the switches
 (the longest of each wave), and the rest for each host.
@@ -33,11 +34,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
 
 from labkit.layout import open_lab
-from scenarios.anew import render_anew
+from scenarios.anew import CONFIG, render_anew
 from scenarios.recording import Watch
-from scenarios.rig import PREFIX, SETTINGS, Rig
+from scenarios.rig import PREFIX, SETTINGS, SIM_DIR, Rig
 
 READY = "Application startup complete"
+LOAD_S = 10.0  # of simulated engines, where ways are compared
 
 
 def unit_of(profile: str) -> str:
@@ -122,36 +124,53 @@ def rollouts(old: str, new: str) -> None:
     print("\n".join(table(rows)))
 
 
-def ways(rig: Rig, profiles: list[str], rounds: int) -> None:
-    rig.wipe()
-    if rig.ctl("switch", profiles[0], limit_s=900).code != 0:
-        raise SystemExit(f"{profiles[0]} cannot be served")
-    watch, rows = Watch(rig), []
-    for number in range(2 * rounds):
-        rig.wait_settled()
-        profile = profiles[(number + 1) % len(profiles)]
-        if len(profiles) == 1:
-            render_anew(rig, profile)
-        recording = watch.begin()
-        done = rig.ctl("switch", profile, *([] if number % 2 else ["--min-serving", "0"]), limit_s=900)
-        watch.end()
-        recording.check()
-        away, asked = rig.journal()[-1]["turned_away_s"], len(recording.answers)
-        rows.append((done.data["way"], done.seconds, away, asked, len(recording.refusals())))
+def forget_weights(rig: Rig, profile: str) -> None:
+    """Have the kernel drop what it keeps of the profile's weights in memory."""
+    model = json.loads(rig.read(f"{CONFIG}/profiles/{profile}.json"))["model"]["path"]
+    rig.must("find", model, "-type", "f", "-exec", "dd", "if={}", "iflag=nocache", "count=0", "status=none", ";")
+
+
+def ways(rig: Rig, groups: list[list[str]], rounds: int) -> None:
+    watch, rows = Watch(rig), list[tuple[str, float, float, int, int]]()
+    for profiles in groups:
+        rig.wipe()
+        for profile in profiles if (rig.root / SIM_DIR.lstrip("/")).is_dir() else ():
+            rig.tell(profile, load_s=LOAD_S)
+        if rig.ctl("switch", profiles[0], limit_s=900).code != 0:
+            raise SystemExit(f"{profiles[0]} cannot be served")
+        for number in range(2 * rounds):
+            rig.wait_settled()
+            profile, cold = profiles[(number + 1) % len(profiles)], number % 4 == 0
+            if len(profiles) == 1:
+                render_anew(rig, profile)
+            elif cold:
+                forget_weights(rig, profile)
+            recording = watch.begin()
+            done = rig.ctl("switch", profile, *([] if number % 2 else ["--min-serving", "0"]), limit_s=900)
+            watch.end()
+            recording.check()
+            way = done.data["way"]
+            way = ("cold" if cold else "page cache") if way == "plain" and len(profiles) > 1 else way
+            away, asked = rig.journal()[-1]["turned_away_s"], len(recording.answers)
+            rows.append((way, done.seconds, away, asked, len(recording.refusals())))
     watch.stop()
-    print("way        whole  turned away  requests  refused")
+    print("way          whole  turned away  requests  refused")
     for way, whole, away, asked, refused in rows:
-        print(f"{way:8} {whole:6.1f} s {away:10.1f} s {asked:9} {refused:8}")
-    medians = {way: statistics.median(row[1] for row in rows if row[0] == way) for way in {row[0] for row in rows}}
-    other = next(way for way in medians if way != "plain")
-    print(f"{other} takes {medians[other] / medians['plain']:.2f} times as long as plain")
+        print(f"{way:10} {whole:6.1f} s {away:10.1f} s {asked:9} {refused:8}")
+    print("medians      whole  turned away, and the same as parts of the first")
+    first: tuple[float, float] | None = None
+    for way in dict.fromkeys(row[0] for row in rows):
+        own = [row for row in rows if row[0] == way]
+        whole, away = statistics.median(row[1] for row in own), statistics.median(row[2] for row in own)
+        first = first or (whole, away)
+        print(f"{way:10} {whole:6.1f} s {away:10.1f} s {whole / first[0]:9.2f} {away / first[1]:8.2f}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("host", help="such as scenarios1, of the lab that B70_LAB names; or rollout, or ways")
-    parser.add_argument("profiles", nargs="+", help="two profiles; of ways: the host, and one or two profiles")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("profiles", nargs="+", help="two profiles; of ways: the host, and profiles or PROFILE,OTHER")
+    parser.add_argument("--rounds", type=int, default=4)
     given = parser.parse_args()
     if given.host == "rollout":
         rollouts(*given.profiles)
@@ -159,7 +178,7 @@ def main() -> None:
     lab = open_lab()
     if given.host == "ways":
         host, *profiles = given.profiles
-        ways(Rig(lab, int(host.removeprefix(lab.name))), profiles, given.rounds)
+        ways(Rig(lab, int(host.removeprefix(lab.name))), [pair.split(",") for pair in profiles], given.rounds)
         return
     rig = Rig(lab, int(given.host.removeprefix(lab.name)))
     old, new = given.profiles

@@ -55,6 +55,23 @@ def test_a_model_that_sleeps_is_woken_and_the_other_one_sleeps(rig: Rig, recorde
     assert recording.names() == {A, B}
 
 
+def test_one_that_nobody_asks_for_sleeps_until_somebody_does(rig: Rig, recorded: Begin) -> None:
+    rig.have(A)
+    process = shown(rig, A, "InvocationID")
+    recording = recorded()
+    assert rig.ctl("stop", "--idle").code == 0
+    rig.wait_settled()
+    told = status(rig)
+    assert (told["open"], told["phase"], told["idle"]["profile"]) == (False, "stopped", A), told
+    assert [row["profile"] for row in rig.ctl("status").data["standby"]] == [A]
+    assert rig.facts().enabled == ()
+    done = rig.ctl("switch", A)
+    assert (done.code, done.data["way"], done.data["verified"]) == (0, "standby", True), done
+    rig.wait_settled()
+    assert_served_by(rig, A, process)
+    assert recording.names() == {A}
+
+
 def test_only_root_and_the_frontdoor_reach_the_requests_for_sleep(rig: Rig) -> None:
     have_sleeper(rig)
     url = rig.state()["backend_url"]
