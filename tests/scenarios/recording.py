@@ -22,14 +22,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from machine import wait_for
+from machine import LIMIT_S, wait_for
 from scenarios.rig import STATE_FILE, Rig
 
 QUESTION = "Who are you?"
 # A switch has the time until the frontdoor has read a new state file, which takes a busy machine a moment.
 READ_S = 10.0  # by then the frontdoor has read a new state, on a machine that has other things to do
-# How long an answer is waited for; a client gives up before.
-ANSWER_S, GIVE_UP_S = 60.0, 30.0
+GIVE_UP_S = 60.0  # when a client gives up
 NO_FILE = {"open": False, "verified": False, "phase": "stopped", "reason": "the state file"}
 # What the frontdoor says by itself: systemd shows no process, or another one than the verified; or it is being stopped.
 GONE = ("does not run any more", "has not been verified since", "the frontdoor is stopping")
@@ -163,7 +162,7 @@ class Watch:
     def stop(self) -> None:
         self._enough.set()
         for thread in self._threads:
-            thread.join(ANSWER_S)
+            thread.join(LIMIT_S)
 
     def begin(self) -> Recording:
         """Return a recording of what is asked from now on; the state in force is part of it. Each client has asked."""
@@ -195,9 +194,10 @@ class Watch:
 
     def _wait(self, wanted: list[int]) -> None:
         """Wait until each client has had so many answers."""
-        self._change.wait_for(
-            lambda: all(had >= want for had, want in zip(self._answered, wanted, strict=True)), ANSWER_S
+        answered = self._change.wait_for(
+            lambda: all(had >= want for had, want in zip(self._answered, wanted, strict=True)), LIMIT_S
         )
+        assert answered, f"{self._answered} answers came of {wanted}"
 
     def _client(self, number: int, *, stream: bool) -> None:
         while not self._enough.wait(self.pause_s):
@@ -243,7 +243,7 @@ class Watch:
 def status(rig: Rig) -> dict[str, Any]:
     """The frontdoor's /status, whatever its HTTP status."""
     try:
-        with urllib.request.urlopen(f"{rig.url}/status", timeout=30) as reply:
+        with urllib.request.urlopen(f"{rig.url}/status", timeout=LIMIT_S) as reply:
             text = reply.read()
     except urllib.error.HTTPError as error:
         text = error.read()

@@ -26,7 +26,7 @@ import yaml
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.controller import BUSY, STARTS
 from labkit import hosts
 from labkit.layout import Lab, State, read_pid
-from machine import wait_for
+from machine import LIMIT_S, wait_for
 
 _HERE = Path(__file__).resolve().parent
 # The settings of hosts.yml, for plays.
@@ -41,6 +41,7 @@ JOURNAL = "var/lib/b70/journal/main.jsonl"
 QUARANTINE = "var/lib/b70/quarantine.json"
 CTL = "/opt/b70/bin/b70ctl"
 CHANGES = ("switch", "stop", "verify", "record", "recover")  # the words of b70ctl that take the slot's lock
+PATIENT = ("--lock-timeout", "240")  # the controller, which heals at once, may hold that lock
 CONTROLLER = "b70-controller-main.service"
 LIVENESS = "run/b70/main/liveness.json"
 PREFIX = "b70-slot-main-"
@@ -187,7 +188,7 @@ class Rig:
             **options,
         )
 
-    def run(self, *argv: str, limit_s: float = 300) -> Done:
+    def run(self, *argv: str, limit_s: float = LIMIT_S) -> Done:
         """Run a command on the host, whatever its exit status."""
         begun = time.monotonic()
         with self.popen(*argv) as process:
@@ -203,11 +204,15 @@ class Rig:
         assert done.code == 0, f"{' '.join(argv)}: {done.code} {done.output} {done.errors}"
         return done.output
 
-    def ctl(self, *words: str, limit_s: float = 300) -> Done:
-        """b70ctl with --json. A change waits for the slot's lock: the controller, which heals at once, may hold it."""
-        if words[0] in CHANGES and "--lock-timeout" not in words:
-            words += ("--lock-timeout", "240")
+    def ctl(self, *words: str, limit_s: float = LIMIT_S) -> Done:
+        """b70ctl with --json. A change waits for the slot's lock."""
+        if words[0] in CHANGES and PATIENT[0] not in words:
+            words += PATIENT
         return self.run(CTL, *words, "--json", limit_s=limit_s)
+
+    def begin(self, profile: str) -> subprocess.Popen[str]:
+        """Begin a switch with --json."""
+        return self.popen(CTL, "switch", profile, *PATIENT, "--json")
 
     def tell(self, profile: str, *faults: str, **values: Any) -> None:
         """Say how the engine of a profile behaves from its next start on. With LOADS it loads until the next word."""
@@ -266,32 +271,22 @@ class Rig:
 
     def wait_settled(self) -> None:
         """Wait until the slot's controller has nothing to do now: all is as wanted, or it pauses before another try."""
-        asked, looked = 0.0, 0
+        begun, asked = time.monotonic(), 0.0
 
         def at_rest() -> bool:
-            nonlocal asked, looked
-            found = self._next()
-            if found is not None and looked and found[0] != looked:
-                do, why = found[1]["do"], found[1]["why"]
-                if do in ("rest", "ask") and why not in (BUSY, STARTS):
+            nonlocal asked
+            with contextlib.suppress(OSError):
+                step = json.loads(self.read(LIVENESS))["next"]
+                # A look that had begun before may have missed what was just done.
+                if step["looked"] > begun and step["do"] in ("rest", "ask") and step["why"] not in (BUSY, STARTS):
                     return True
             if time.monotonic() - asked > 1.0:
                 # It looks at once when it is told to, else every ten seconds.
-                looked = -1 if found is None else found[0]
                 asked = time.monotonic()
                 self.run("systemctl", "kill", "--signal=HUP", "--kill-whom=main", CONTROLLER)
             return False
 
         wait_for(at_rest, f"{CONTROLLER} is at rest", 0.1)
-
-    def _next(self) -> tuple[int, dict[str, Any]] | None:
-        """When the controller looked last, and what it does next."""
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            path = self.root / LIVENESS
-            moment = path.stat().st_mtime_ns
-            step: dict[str, Any] | None = json.loads(path.read_text())["next"]
-            return None if step is None else (moment, step)
-        return None
 
     def wipe(self) -> None:
         """Make the host what it is before its first model: nothing runs, boots, is served or remembered."""

@@ -18,7 +18,7 @@ import pytest
 
 from machine import wait_for
 from scenarios.outcome import assert_serves
-from scenarios.recording import ANSWER_S, Answer, ask
+from scenarios.recording import GIVE_UP_S, Answer, ask
 from scenarios.rig import SETTINGS, Rig
 
 pytestmark = pytest.mark.fleet
@@ -104,7 +104,7 @@ class Balanced:
         finally:
             enough.set()
             for thread in threads:
-                thread.join(ANSWER_S)
+                thread.join(GIVE_UP_S)
 
 
 def assert_all_answered(answers: list[Answer]) -> set[str]:

@@ -112,7 +112,7 @@ class HostFrontdoor:
     def about(self) -> dict[str, Any]:
         """What it says of itself to the host, which needs no key."""
         look = (
-            "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8000/status', timeout=30).read().decode())"
+            "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8000/status', timeout=600).read().decode())"
         )
         found: dict[str, Any] = json.loads(self.rig.must("python3", "-c", look))["frontdoor"]
         return found
@@ -146,7 +146,7 @@ class Stream(threading.Thread):
 
     def text(self) -> str:
         """What came, when it has ended."""
-        self.join(90)
+        self.join(LIMIT_S)
         assert not self.is_alive(), "the stream does not end"
         events = [json.loads(line) for line in self.lines if line != "[DONE]"]
         return "".join(c["delta"].get("content", "") for e in events for c in e.get("choices", ()))
@@ -167,7 +167,7 @@ class Poll(threading.Thread):
 
     def stop(self) -> Counter[str]:
         self._enough.set()
-        self.join(90)
+        self.join(LIMIT_S)
         return self.seen
 
 

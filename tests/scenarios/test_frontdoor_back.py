@@ -37,7 +37,7 @@ def test_an_upgrade_that_does_not_come_up_is_taken_back(door: HostFrontdoor, sou
     for wrong in FAULTS.values():
         assert healthy.count(wrong[0]) == 1
         program.write_text(healthy.replace(*wrong))
-        code, said = door.apply({"frontdoor_max_connections": 77, "frontdoor_start_timeout": 5}, source=source)
+        code, said = door.apply({"frontdoor_max_connections": 77, "frontdoor_start_timeout": 10}, source=source)
         assert code != 0
         assert "poisoned" in said
         assert digest("a")[7:] not in said

@@ -15,7 +15,7 @@ from machine import wait_for
 from scenarios.matrix import matrix
 from scenarios.outcome import assert_serves, assert_stopped, loading, wait_served
 from scenarios.recording import Recording
-from scenarios.rig import CONTROLLER, CTL, LOADS, PREFIX, WANTS, Rig
+from scenarios.rig import CONTROLLER, LOADS, PREFIX, WANTS, Rig
 from scenarios.test_trouble import RUN_DIR, fill, mounted, own_disk
 
 pytestmark = pytest.mark.scenario
@@ -133,9 +133,12 @@ def test_a_boot_link_that_is_refused_is_made_later(rig: Rig, recorded: Begin) ->
     rig.have("sim-a")
     recorded()
     wants = f"/{WANTS}"
+    # The controller would make the link anew before the folder is read-only.
+    rig.must("systemctl", "stop", CONTROLLER)
     rig.must("mount", "--bind", wants, wants)
     rig.must("rm", f"{wants}/{UNIT_A}")
     with mounted(rig, wants, "-o", "remount,bind,ro"):
+        rig.must("systemctl", "start", CONTROLLER)
         wait_served(rig, crash(rig))
         assert rig.facts().enabled == ()
     wait_for(lambda: rig.facts().enabled == (UNIT_A,), "what is wanted boots", 0.5)
@@ -164,7 +167,7 @@ def test_a_switch_by_hand_outlives_the_controller(rig: Rig, recorded: Begin, how
     rig.have("sim-a")
     recorded()
     rig.tell("sim-b", **LOADS)
-    with rig.popen(CTL, "switch", "sim-b", "--json") as process:
+    with rig.begin("sim-b") as process:
         wait_for(lambda: loading(rig), "the engine loads")
         rig.must("systemctl", *(["kill", "--signal=KILL"] if how == "kill" else ["restart"]), CONTROLLER)
         rig.tell("sim-b")

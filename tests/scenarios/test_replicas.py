@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from machine import wait_for
+from machine import LIMIT_S, wait_for
 from scenarios.anew import VARIABLE, render_anew
 from scenarios.matrix import matrix
 from scenarios.outcome import assert_journal_closed, assert_serves
 from scenarios.recording import Answer, Recording, ask, status
-from scenarios.rig import PREFIX, SIM_DIR, Rig
+from scenarios.rig import LOADS, PREFIX, SIM_DIR, Rig
 
 pytestmark = pytest.mark.scenario
 
@@ -114,14 +114,9 @@ def test_a_corrupt_second_engine_takes_the_first_one_back_while_the_third_serves
     have(rig)
     number = render_anew(rig, PROFILE)
     before, recording = shown(rig, "InvocationID"), recorded()
-    told = rig.root / f"{SIM_DIR.lstrip('/')}/{PROFILE}@18081.json"
-    rig.tell(f"{PROFILE}@18081", "wrong-answer", token_s=0.1)
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(rig.ctl, "switch", PROFILE)
-        # The process has read that it is to answer wrongly; the next one of this replica is sound.
-        wait_for(lambda: "being verified" in rig.state()["replicas"][1]["reason"], "it is verified")
-        told.unlink()
-        done = running.result()
+    rig.tell(f"{PROFILE}@18081", "wrong-answer", env={VARIABLE: number})
+    done = rig.ctl("switch", PROFILE)
+    rig.must("rm", "-f", f"{SIM_DIR}/{PROFILE}@18081.json", f"/etc/b70-vllm-slot/pending/{PROFILE}.json")
     assert done.data["outcome"] == "rolled_back", done
     assert done.data["failure"]["replica"] == 1
     rig.wait_settled()
@@ -129,7 +124,6 @@ def test_a_corrupt_second_engine_takes_the_first_one_back_while_the_third_serves
     after = shown(rig, "InvocationID")
     assert [old == new for old, new in zip(before, after, strict=True)] == [False, False, True]
     assert number not in rolled(rig)
-    rig.must("rm", "-f", f"/etc/b70-vllm-slot/pending/{PROFILE}.json")
     assert_all_serve(rig)
 
 
@@ -193,9 +187,9 @@ def test_one_that_is_killed_under_load_costs_only_what_it_was_generating(
     def held() -> list[Future[Answer]]:
         """Ask for as many streams as there are permits, each held until its engine is told otherwise."""
         for replica in replicas:
-            # The next start takes long enough to be looked at.
-            rig.tell_running(replica, "hold-stream", load_s=4)
-        streams = [pool.submit(ask, rig.address, stream=True) for _ in range(24)]
+            # The next process loads until its replica is told otherwise.
+            rig.tell_running(replica, "hold-stream", *LOADS["live"])
+        streams = [pool.submit(ask, rig.address, stream=True, limit_s=LIMIT_S) for _ in range(24)]
         # One client of the recording asks for no stream.
         wait_for(lambda: all(row["active_generations"] > 1 for row in status(rig)["replicas"]), "each has a stream")
         return streams
@@ -207,7 +201,7 @@ def test_one_that_is_killed_under_load_costs_only_what_it_was_generating(
             rig.tell(replica)
         rig.must("systemctl", "kill", "--signal=KILL", UNITS[1])
         wait_for(lambda: [row[0] for row in rows(rig)] == [True, False, True], "it is closed")
-        meanwhile = [pool.submit(ask, rig.address, stream=False) for _ in range(12)]
+        meanwhile = [pool.submit(ask, rig.address, stream=False, limit_s=LIMIT_S) for _ in range(12)]
         told = wait_for(lambda: closed_in_status(rig), "the status shows it")
         closed_at = time.time()
         said = rig.run("/opt/b70/bin/b70ctl", "status").output
@@ -219,7 +213,7 @@ def test_one_that_is_killed_under_load_costs_only_what_it_was_generating(
         assert "DEGRADED: 2 of 3 replicas are served" in said, said
         assert "replica 0: open, verified" in said, said
         assert "replica 1: closed" in said, said
-        rig.tell(replicas[1], load_s=4)
+        rig.tell(replicas[1])
         answers = [one.result() for one in (*streams, *meanwhile)]
         wait_for(lambda: rows(rig) == [(True, True)] * 3, "all are open", 0.2)
         rig.wait_settled()
@@ -268,9 +262,13 @@ def test_one_that_is_broken_for_good_is_closed_and_the_slot_is_degraded(rig: Rig
     # The third one is tried again and again meanwhile.
     assert set(UNITS[:2]) <= set(rig.facts().running)
     assert ask(rig.address, stream=False).status == 200
-    said = rig.run("/opt/b70/bin/b70ctl", "status").output
-    assert "DEGRADED: 2 of 3 replicas are served" in said, said
-    assert "next: the controller waits, and tries again at" in said, said
+
+    def waits() -> bool:
+        said = rig.run("/opt/b70/bin/b70ctl", "status").output
+        assert "DEGRADED: 2 of 3 replicas are served" in said, said
+        return "next: the controller waits, and tries again at" in said
+
+    wait_for(waits, "a pause between two tries")
     os.unlink(rig.root / f"run/b70-sim/{PROFILE}@18082.json")
     done = rig.ctl("recover")
     assert done.code == 0, done

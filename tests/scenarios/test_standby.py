@@ -16,7 +16,7 @@ from scenarios.rig import PREFIX, Rig
 pytestmark = pytest.mark.scenario
 Begin = Callable[[], Recording]
 A, B = "sim-sleep-a", "sim-sleep-b"
-ASK = "import sys, urllib.request as r; r.urlopen(r.Request(sys.argv[1], method=sys.argv[2]), timeout=10)"
+ASK = "import sys, urllib.request as r; r.urlopen(r.Request(sys.argv[1], method=sys.argv[2]), timeout=600)"
 
 
 def have_sleeper(rig: Rig) -> dict[str, str]:

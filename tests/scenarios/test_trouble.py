@@ -10,14 +10,15 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from machine import wait_for
+from machine import LIMIT_S, wait_for
 from scenarios.matrix import matrix
 from scenarios.outcome import assert_serves, assert_stopped, loading, wait_served
 from scenarios.recording import Recording, ask, status
-from scenarios.rig import JOURNAL, LOADS, Rig
+from scenarios.rig import CTL, JOURNAL, LOADS, Rig
 
 pytestmark = pytest.mark.scenario
 Begin = Callable[[], Recording]
@@ -102,22 +103,18 @@ def test_an_engine_that_dies_in_a_stream_is_served_again_only_verified(rig: Rig,
 
 def test_a_stream_that_hangs_is_ended_by_the_switch_with_an_error(rig: Rig, recorded: Begin) -> None:
     rig.have("sim-a")
-    recording = recorded()
+    recorded()
     rig.tell_running("sim-a", "hang-stream")
-    told_at = time.time()
-
-    def hangs() -> bool:
-        """A stream that does not hang ends in much less than a second."""
-        ended = [answer.ended for answer in recording.answers if answer.stream]
-        return time.time() - max([told_at, *ended]) > 1 and status(rig)["frontdoor"]["active_generations"] > 0
-
-    wait_for(hangs, "a stream hangs", 0.2)
-    rig.tell("sim-b")
-    done = rig.ctl("switch", "sim-b", "--drain-timeout", "0.5")
-    rig.wait_settled()
-    assert done.code == 0, done
-    assert_serves(rig, "sim-b")
-    hung = [answer for answer in recording.answers if answer.stream and answer.status == 200 and not answer.whole]
+    with ThreadPoolExecutor(4) as pool:
+        # One more than the two of the recording, so that at least one is at the engine: whatever came now hangs.
+        streams = [pool.submit(ask, rig.address, stream=True, limit_s=LIMIT_S) for _ in range(4)]
+        wait_for(lambda: status(rig)["frontdoor"]["active_generations"] > 2, "a stream hangs")
+        rig.tell("sim-b")
+        done = rig.ctl("switch", "sim-b", "--drain-timeout", "0.5")
+        rig.wait_settled()
+        assert done.code == 0, done
+        assert_serves(rig, "sim-b")
+        hung = [answer for stream in streams if not (answer := stream.result()).whole]
     assert hung, "no stream hung"
     assert all(answer.error for answer in hung), f"a stream that was ended without an error event: {hung}"
 
@@ -165,7 +162,7 @@ def test_a_disk_that_fills_during_the_switch_leaves_the_host_in_one_of_its_two_s
     recorded()
     rig.tell("sim-b", **LOADS)
     with own_disk(rig, "32m"):
-        with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
+        with rig.begin("sim-b") as process:
             wait_for(lambda: loading(rig), "the engine loads")
             fill(rig)
             rig.tell("sim-b")
@@ -193,7 +190,7 @@ def test_a_run_directory_that_fills_during_the_switch_leaves_the_host_in_one_of_
     if kind == "both fail":
         rig.tell("sim-a", "exit-at-start")
     with own_disk(rig, "2m", RUN_DIR):
-        with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
+        with rig.begin("sim-b") as process:
             wait_for(lambda: loading(rig), "the engine loads")
             fill(rig, RUN_DIR)
             rig.tell("sim-b", *faults)  # the process may read what it was told only now
@@ -249,7 +246,7 @@ def test_of_two_switches_at_once_one_works_and_the_other_names_it(rig: Rig, reco
     rig.have("sim-a")
     rig.tell("sim-b", **LOADS)
     recorded()
-    with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as first:
+    with rig.begin("sim-b") as first:
         wait_for(lambda: loading(rig), "the first switch works")
         second = rig.ctl("switch", "sim-short", "--lock-timeout", "0")
         assert first.poll() is None, f"it waited for the end of the first: {second}"
@@ -273,7 +270,7 @@ def test_who_asks_for_what_another_switch_has_all_but_served_gets_it(rig: Rig, r
         wait_for(lambda: (rig.root / "run/b70-sim/reached").exists(), "the first switch has opened the frontdoor")
         other = rig.ctl("switch", "sim-short", "--lock-timeout", "0")
         assert (other.code, other.data["failure"]["phase"]) == (4, "lock"), other
-        with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as second:
+        with rig.popen(CTL, "switch", "sim-b", "--json") as second:
             time.sleep(0.5)
             assert second.poll() is None, f"it did not wait: {second.communicate()}"
             pids = rig.must("sh", "-c", "cat /run/b70/main/lock").split()
@@ -293,10 +290,11 @@ def test_a_switch_that_is_told_to_end_while_an_engine_owes_an_answer_goes_back_a
 ) -> None:
     """The engine never answers, and the profile would wait for a minute."""
     rig.have("sim-a")
-    rig.tell("sim-b", "hang", load_s=2.0)
+    rig.tell("sim-b", "hang", **LOADS)
     recorded()
-    with rig.popen("/opt/b70/bin/b70ctl", "switch", "sim-b", "--json") as process:
+    with rig.begin("sim-b") as process:
         wait_for(lambda: loading(rig), "the engine loads")
+        rig.tell("sim-b", "hang")
         wait_for(lambda: '"first_token"' in rig.read("run/b70/main/progress.jsonl"), "an answer is waited for")
         pid = json.loads(rig.read("run/b70/main/progress.jsonl").splitlines()[0])["pid"]
         rig.must("kill", "-TERM", str(pid))

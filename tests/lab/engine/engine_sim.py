@@ -13,7 +13,8 @@ Under the last name it has the words of llama.cpp's server, on its command line 
 Faults come from SIM_DIR/NAME.json, such as {"faults": ["wrong-answer", "ignore-term"], "load_s": 1}. It is read once,
 at the start: an engine that runs stays as it is while its next start is told something else. Only "live" (a list of
 faults) and "wrong_at" (numbers of the canary's questions that are answered wrongly, from 1 on) are read before every
-answer. With "until", the path of a file, all of this holds as long as that file is empty. The keeper is the process
+answer. With "until", the path of a file, all of this holds as long as that file is empty; with "env", only for a
+process that has these variables. The keeper is the process
 that a leaked worker would be: what the faults keep-port and keep-device leave behind is handed to it, because systemd
 ends everything that stays in the engine's control group.
 
@@ -205,7 +206,7 @@ class Engine:
             with contextlib.suppress(OSError, ValueError):
                 told = json.loads((self.sim_dir / f"{name}.json").read_text())
                 over = "until" in told and Path(told["until"]).stat().st_size
-                return told if isinstance(told, dict) and not over else {}
+                return told if told.get("env", {}).items() <= os.environ.items() and not over else {}
         return {}
 
     def begin(self) -> None:

@@ -40,5 +40,6 @@ def crashing_say(self: Any, event: str, **fields: Any) -> None:
 
 
 ProgressFile.say = crashing_say
-sys.argv = ["/opt/b70/bin/b70ctl", *sys.argv[6:]]
+# The controller, which heals at once, may hold the slot's lock.
+sys.argv = ["/opt/b70/bin/b70ctl", *sys.argv[6:], "--lock-timeout", "240"]
 runpy.run_path(sys.argv[0], run_name="__main__")

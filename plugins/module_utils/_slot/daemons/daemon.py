@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import PurePosixPath
@@ -42,7 +42,7 @@ from ..model.published import reason_of
 from ..model.slot_file import read_slot_file
 from ..model.state_file import SlotState, stamp
 from ..words.decode import decode, decode_written, document
-from ..words.effects import Effects, text_of
+from ..words.effects import SETTLING, Effects, text_of
 from ..words.moment import Moment
 from ..words.types import End, Layout, Mode, OnFailure, Phase, Reply, Request, SlotFault, ToldToEndFault, UnitState
 
@@ -110,6 +110,7 @@ class Controller:
     aside: Callable[[Callable[[], None]], None] = _at_once
     own: Effects | None = None
     step: ControllerStep = field(default_factory=lambda: ControllerStep(Do.REST))
+    looked: float = 0.0  # when the last look began, in monotonic seconds
     book: Book = field(default_factory=Book)
     working: bool = False  # whether something is carried out aside
     engines: dict[str, Watched] = field(default_factory=dict)  # by invocation id
@@ -140,6 +141,7 @@ class Controller:
 
     def look(self) -> None:
         """Look once and act on it. The report is written before an action and at the end."""
+        self.looked = self.fx.clock.monotonic()
         state = read_state(self.fx, self.layout)
         self.profile = self._profile(None if state is None else state.profile_name)
         with suppress(SlotFault):
@@ -201,9 +203,8 @@ class Controller:
         why = "the process that was verified is gone"
         if ends or not recover.without_the_dead(state, units, why):
             return state
-        note = f"pid {os.getpid()} ({CONTROLLER}) since {self._now()}: closing what is gone"
         try:
-            with self.fx.locks.hold(self.layout.lock_file, note, 0.0):
+            with self._locked(CONTROLLER):
                 front = FrontdoorLink(self.fx, self.layout)
                 transaction.close_dead(self.fx, self.layout, front, why, api.new_switch_id(self._now()), self.say)
         except (SlotFault, OSError) as error:
@@ -566,11 +567,15 @@ class Controller:
         except OSError as error:
             self.say(f"that could not be written to the journal: {error}")
 
+    def _locked(self, who: str) -> AbstractContextManager[None]:
+        """Hold the slot's lock for a moment. A command that comes meanwhile waits."""
+        note = f"pid {os.getpid()} ({who}) since {self._now()}: {SETTLING}"
+        return self.fx.locks.hold(self.layout.lock_file, note, 0.0)
+
     def _close(self, watched: Watched, reason: str) -> bool:
         """Close the frontdoor for this process. Return whether it was the one that is served, and is closed now."""
-        note = f"pid {os.getpid()} ({WATCHDOG}) since {self._now()}: closing an engine"
         try:
-            with self.fx.locks.hold(self.layout.lock_file, note, 0.0):
+            with self._locked(WATCHDOG):
                 state = read_state(self.fx, self.layout)
                 live = set() if state is None else {*state.passed} - {watched.unit.invocation_id}
                 gone = {} if state is None else replicas.without_the_dead(state, live, reason, reason)
@@ -735,7 +740,7 @@ class Controller:
             action=self.action,
             counts={what: self.counts[what] for what in ACTIONS},
             cards=self._card_rows(),
-            next=Next(self._chosen, str(self.step.do), self.step.why, self._due(), self.book),
+            next=Next(self._chosen, str(self.step.do), self.step.why, self._due(), self.book, self.looked),
             standby=self._asleep,
         )
         try:

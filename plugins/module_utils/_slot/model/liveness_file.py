@@ -71,13 +71,15 @@ class CardReading:
 @dataclass(frozen=True)
 class Next:
     """The next step of the controller. wanted: what is to be served, and why. do, why: its step. at: when it is due,
-    None if only an event leads to another one. book: the tries that failed, a `controller.Book`."""
+    None if only an event leads to another one. book: the tries that failed, a `controller.Book`. looked: when the look
+    began that led to it, in monotonic seconds."""
 
     wanted: str
     do: str
     why: str
     at: str | None
     book: Any
+    looked: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.controller import BUSY, ControllerStep, Do
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import SETTLING
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import BESIDE, Holder, OnFailure
 from unit.plugins.module_utils._slot.calls import b70ctl, host, killed_anywhere, made_once, switch
 from unit.plugins.module_utils._slot.controlled import Controlled
@@ -460,6 +461,20 @@ def test_why_a_switch_failed_is_told_also_where_a_look_met_it(slot):
     switch(slot.host, "b", on_failure=OnFailure.STOP)
     slot.controller._publish()
     assert "phase canary" in slot.host.state.reason
+
+
+@pytest.mark.parametrize("happens", ["an engine ends", "a port is shared"])
+def test_a_command_waits_for_what_the_controller_closes(slot, happens):
+    """It takes a moment, and nobody asked for it."""
+    slot.run(60)
+    if happens == "an engine ends":
+        slot.host.crash("a")
+    else:
+        slot.host.foreign = (Holder(77, "vllm", "b70", "", "port 18080"),)
+    notes = []
+    slot.host.at_effect = lambda: notes.append(slot.host.lock_holder)
+    slot.look()
+    assert {note.partition("Z: ")[2] for note in notes if note} == {SETTLING}
 
 
 def test_a_port_that_is_shared_later_is_closed(slot):
