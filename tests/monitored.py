@@ -39,7 +39,7 @@ from several import start_replica  # noqa: E402
 from several import state as several_state  # noqa: E402
 
 from labkit import cards  # noqa: E402
-from machine import free_port  # noqa: E402
+from machine import LIMIT_S, free_port  # noqa: E402
 
 RULES = ROOT / "roles" / "monitoring" / "files" / "rules" / "b70.yml"
 CARD_METRICS = ROOT / "roles" / "card_metrics" / "files" / "b70_card_metrics.py"
@@ -67,8 +67,6 @@ WEDGED = {
 }
 METRICS = {"tokens": "vllm:generation_tokens_total", "cache": "vllm:kv_cache_usage_perc"}
 INTERVAL_S = 1
-# what ends a wait for what never comes
-LIMIT_S = 90.0
 
 
 class Model:
@@ -202,9 +200,9 @@ class Watched:
         told = {"query": expression, "start": str(start), "end": str(end), "step": str(step)}
         return list((await self.asked("/api/v1/query_range", **told))["data"]["result"])
 
-    async def until(self, done: Callable[[], Awaitable[bool]], what: str, limit_s: float = LIMIT_S) -> None:
+    async def until(self, done: Callable[[], Awaitable[bool]], what: str) -> None:
         """Wait until something is so."""
-        ends = asyncio.get_running_loop().time() + limit_s
+        ends = asyncio.get_running_loop().time() + LIMIT_S
         while True:
             with contextlib.suppress(OSError):
                 if await done():

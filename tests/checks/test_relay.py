@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.relay import configuration, parse_url
-from machine import free_port
+from machine import LIMIT_S, free_port
 
 SECRET = "sk-a'b%c"
-LIMIT_S = 120.0
 
 
 @dataclass

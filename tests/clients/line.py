@@ -17,11 +17,10 @@ from pathlib import Path
 
 import httptools
 
-from machine import free_port
+from machine import LIMIT_S, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "roles" / "frontdoor" / "files" / "frontdoor" / "src"
-LIMIT_S = 120.0
 
 
 def wait_for(port: int, what: str) -> None:

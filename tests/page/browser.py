@@ -15,8 +15,8 @@ from typing import Any
 
 from playwright.sync_api import ConsoleMessage, Error, Page, sync_playwright
 
-LIMIT_S = 120.0  # what ends a test that hangs, and nothing that a slow machine may miss
-START_LIMIT_S = 180.0  # hundreds of MB are read when nobody has used it for a while
+from machine import LIMIT_S
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -34,7 +34,7 @@ def started() -> Iterator[Browser]:
     """Yield a page of a browser that ends with the block."""
     with sync_playwright() as playwright:
         flags = ["--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage"]
-        chromium = playwright.chromium.launch(executable_path=program(), args=flags, timeout=START_LIMIT_S * 1000)
+        chromium = playwright.chromium.launch(executable_path=program(), args=flags, timeout=LIMIT_S * 1000)
         try:
             yield Browser(chromium.new_page(no_viewport=True))
         finally:

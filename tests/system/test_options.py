@@ -50,7 +50,7 @@ def options(host: Host) -> dict[str, Any]:
         "frontdoor_max_connections": 50,
         "frontdoor_max_body_bytes": 100000,
         "frontdoor_event_log": False,
-        "frontdoor_settings": {"limits": {"header_timeout_s": 3}},
+        "frontdoor_settings": {"limits": {"header_timeout_s": 30}},
     }
 
 

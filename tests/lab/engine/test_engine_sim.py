@@ -45,11 +45,10 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.kinds.table import KINDS
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.liveness import sampled
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
-from machine import free_port, wait_for
+from machine import LIMIT_S, free_port, wait_for
 from unit.plugins.module_utils._slot.fake_host import FakeHost, profile_data
 
 PROGRAM = Path(__file__).with_name("engine_sim.py")
-LIMIT_S = 60.0
 WHO = {"messages": [{"role": "user", "content": "Who are you?"}]}
 
 
@@ -70,7 +69,7 @@ class Sim:
         (self.folder / "sim-a.json").write_text(json.dumps(told))
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
         with contextlib.closing(connection):
             connection.request(method, path, None if body is None else json.dumps(body))
             response = connection.getresponse()
@@ -513,11 +512,11 @@ def test_a_core_that_is_stopped_ends_with_the_engine(tmp_path: Path) -> None:
 
 
 def test_a_long_prefill_takes_of_the_cache_chunk_by_chunk(tmp_path: Path) -> None:
-    sim = Sim(tmp_path, prefill_s=2.0, chunk_s=0.2).wait()
+    sim = Sim(tmp_path, prefill_s=0.5, chunk_s=0.1).wait()
     try:
         sim.chat()
         text = sim.ask("GET", "/metrics")[1]
-        assert sampled(0.0, KINDS["vllm"].metrics, text, None).marks["vllm:kv_cache_usage_perc"] > 0.002
+        assert sampled(0.0, KINDS["vllm"].metrics, text, None).marks["vllm:kv_cache_usage_perc"] > 0
     finally:
         sim.close()
 

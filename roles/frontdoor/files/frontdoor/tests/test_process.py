@@ -40,7 +40,7 @@ def command(config: Path, *options: str) -> tuple[list[str], dict[str, str]]:
 def process(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
     """A frontdoor, its port and its engine's; its parameter is how long it lets answers end."""
     port, engine_port = free_port(), free_port()
-    config, drain_s = tmp_path / "c.toml", getattr(request, "param", 60)
+    config, drain_s = tmp_path / "c.toml", getattr(request, "param", 600)
     config.write_text(
         f'[listen]\nhost = "127.0.0.1"\nport = {port}\n[slot]\nstate_file = ""\n'
         f'[backend]\nurl = "http://127.0.0.1:{engine_port}"\nmetrics_interval_s = 3600\n'

@@ -87,7 +87,7 @@ def place(tmp: Path, **changes) -> EnvironmentPaths:
         "uv": UV,
         "cache": tmp / "cache/uv",
         "python_dir": tmp / "python",
-        "timeout": 60.0,
+        "timeout": 600.0,
         # one attempt for each address, and no configuration of this machine
         "variables": {"UV_HTTP_RETRIES": "0", "UV_DEFAULT_INDEX": NOWHERE, "HOME": str(tmp), "PATH": "/usr/bin:/bin"},
     }

@@ -280,10 +280,10 @@ def test_the_server_answers_by_its_path():
     server = NodeServer("127.0.0.1", 0, lambda path: (200, "what it says") if path == "/node?x=1" else (403, ""))
     url = f"http://127.0.0.1:{server.port}"
     try:
-        with urllib.request.urlopen(f"{url}/node?x=1", timeout=5) as answer:
+        with urllib.request.urlopen(f"{url}/node?x=1", timeout=600) as answer:
             assert answer.read() == b"what it says"
         for question in (f"{url}/node", urllib.request.Request(f"{url}/node?x=1", data=b"x", method="POST")):
             with pytest.raises(urllib.error.HTTPError, match=r"403|501"):
-                urllib.request.urlopen(question, timeout=5)
+                urllib.request.urlopen(question, timeout=600)
     finally:
         server.close()
