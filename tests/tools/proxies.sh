@@ -10,8 +10,8 @@ if [ ! -e "$folder/complete" ]; then
         exit 1
     fi
     mkdir -p "$folder"
-    # one after the other: apt takes the lists of packages for itself while it reads them
-    exec 9>"$folder/lock"
+    # one after the other, whatever is wanted: apt takes the lists of packages for itself while it reads them
+    exec 9>"$folder/../apt.lock"
     flock 9
 fi
 if [ ! -e "$folder/complete" ]; then

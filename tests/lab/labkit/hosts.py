@@ -20,7 +20,7 @@ from .cgroup import Cgroup, start_in_scope, systemd_is_init
 from .common import LabError, remove_tree, run, say, wait_for, write_atomic
 from .layout import Host, Lab, State, read_pid, ssh_options
 
-BOOT_LIMIT = 240.0
+BOOT_LIMIT = 600.0
 
 
 def decide(*, made: bool, running: bool, answers: bool, moved: bool) -> str:

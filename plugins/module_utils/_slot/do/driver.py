@@ -23,7 +23,7 @@ from ..look.journal import read_memory
 from ..look.node_link import lost_part
 from ..look.observe import load_profile, near_end, neighbours, observe, other_slots, slot_units
 from ..model import quarantine
-from ..model.journal import INTERRUPTED, Attempt, JournalMemory, encode
+from ..model.journal import INTERRUPTED, WATCHDOG, Attempt, JournalMemory, encode
 from ..model.nodes import for_clients
 from ..model.profile import STATUSES, Profile
 from ..model.state_file import stamp
@@ -280,9 +280,10 @@ class Driver:
         if step.phase is Phase.LOCK:
             request = run.request
             what = request.profile if request.active else "stop"
+            asked = request.mode is Mode.SWITCH and request.who != WATCHDOG
             note = (
                 f"pid {os.getpid()} ({request.who or 'unknown'}) since {stamp(self._fx.clock.now())}: "
-                f"{what if request.mode is Mode.SWITCH else SETTLING}"
+                f"{what if asked else SETTLING}"
             )
             patience = max(request.lock_timeout_s, NEAR_END_S if near_end(self._fx, run.layout, request) else 0.0)
             self._locks.enter_context(self._fx.locks.hold(run.layout.lock_file, note, patience))

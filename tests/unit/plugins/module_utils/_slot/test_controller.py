@@ -463,12 +463,14 @@ def test_why_a_switch_failed_is_told_also_where_a_look_met_it(slot):
     assert "phase canary" in slot.host.state.reason
 
 
-@pytest.mark.parametrize("happens", ["an engine ends", "a port is shared"])
-def test_a_command_waits_for_what_the_controller_closes(slot, happens):
-    """It takes a moment, and nobody asked for it."""
+@pytest.mark.parametrize("happens", ["an engine ends", "a port is shared", "a canary is due"])
+def test_a_command_waits_for_what_the_controller_does(slot, happens):
+    """Nobody asked for that, so it refuses nobody."""
     slot.run(60)
     if happens == "an engine ends":
         slot.host.crash("a")
+    elif happens == "a canary is due":
+        slot.controller.suspect = "a card had a fault"
     else:
         slot.host.foreign = (Holder(77, "vllm", "b70", "", "port 18080"),)
     notes = []
