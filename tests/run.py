@@ -196,6 +196,7 @@ STEPS: dict[str, Step] = {
             "roles/profiles/files",
             f"{CONTROLLER}/_catalogue",
             f"{CONTROLLER}/_render",
+            f"{HOST}/_slot/do/standby.py",
             "templates",
             "tests/engines",
         ),
