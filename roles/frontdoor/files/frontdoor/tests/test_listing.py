@@ -125,6 +125,8 @@ async def test_what_is_listed_can_be_retrieved(tmp_path: Path) -> None:
         error = answer.json["error"]
         assert (answer.status, error["code"], error["param"]) == (404, "model_not_found", "model")
         assert error["models"] == [model["id"] for model in listed]
+        await run.settled()
+        assert [row["status"] for row in run.events() if row["event"] == "request"][-2:] == [200, 404]
 
 
 @pytest.mark.interpreted

@@ -275,10 +275,10 @@ async def test_what_the_engine_refuses_is_told_in_the_stream(
         ),
         (answers(b"garbage\r\n"), "bad_engine_response", "upstream_error"),
         (answers(b"200", lost=True), "engine_closed", "upstream_error"),
-        (answers(b"400 No\r\n" + sized(b"{}"), b"{", lost=True), "engine_cut", "upstream_cut"),
-        (answers(b"400 No\r\nContent-Length: 9000000\r\n", b"x" * 9000000), "engine_cut", "upstream_cut"),
-        (answers(b"400 No\r\nTransfer-Encoding: chunked\r\n", b"x\r\n"), "engine_cut", "upstream_cut"),
-        (answers(b"200 OK\r\n" + SSE + sized(b"data: x\n\n"), b"data", lost=True), "engine_cut", "upstream_cut"),
+        (answers(b"400 No\r\n" + sized(b"{}"), b"{", lost=True), "engine_closed", "upstream_error"),
+        (answers(b"400 No\r\nContent-Length: 9000000\r\n", b"x" * 9000000), "bad_engine_response", "upstream_error"),
+        (answers(b"400 No\r\nTransfer-Encoding: chunked\r\n", b"x\r\n"), "bad_engine_response", "upstream_error"),
+        (answers(b"200 OK\r\n" + SSE + sized(b"data: x\n\n"), b"data", lost=True), "engine_closed", "upstream_error"),
     ],
 )
 @on_loop

@@ -5,15 +5,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 
 from frontdoor import errors
 from frontdoor.admission.permits import Permit
 from frontdoor.admission.router import Wish
 from frontdoor.errors import Refusal
+from frontdoor.http.chunks import LAST_CHUNK, chunk
 from frontdoor.http.client import ClientConnection, Target
 from frontdoor.http.head import END, FAILURE, RequestHead, ResponseError, ResponseHead, response_head
-from frontdoor.http.relay import PromisedRelay, Relay, relay_for
+from frontdoor.http.relay import Relay, relay_for, without_usage
 from frontdoor.http.upstream import UpstreamConnection
 from frontdoor.observability.activity import Entry
 from frontdoor.observability.ledger import KEPT
@@ -41,6 +43,11 @@ _IDEMPOTENT = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"))
 _WITH_BODY = (b"POST", b"PUT", b"PATCH")
 # bodies below this size are sent in one piece with their head, and what they take is not worth counting
 _SMALL = 16 * 1024
+#: bytes of an answer that is collected, to be told in another form
+MAX_COLLECTED = 8 * 1024 * 1024
+# what the engine says about bytes that the client does not get
+_ABOUT_BYTES = re.compile(rb"(?im)^(?:content-length|etag|last-modified|[a-z-]*digest|content-md5|accept-ranges):.*\n")
+_CLOSED = Refusal(502, "engine_closed", "the engine closed the connection before it answered")
 
 
 class Exchange:
@@ -48,10 +55,10 @@ class Exchange:
 
     # slots: CPython 3.11 reads attributes that only the class has ten times slower
     __slots__ = (
-        *("_asked", "_awaits_first", "_body", "_client", "_connecting", "_connection", "_done", "_first_byte_s"),
-        *("_gaps", "_head", "_head_bytes", "_hides", "_last_activity", "_look_at", "_looked", "_only", "_paused"),
-        *("_permit", "_reads", "_received", "_relay", "_replica", "_response", "_server", "_shut_client", "_sign"),
-        *("_size", "_started", "_streams", "_tail", "_target", "_tried", "_unread"),
+        *("_asked", "_awaits_first", "_body", "_client", "_collected", "_connecting", "_connection", "_content"),
+        *("_done", "_first_byte_s", "_gaps", "_head", "_head_bytes", "_hides", "_last_activity", "_look_at", "_looked"),
+        *("_only", "_paused", "_permit", "_reads", "_received", "_relay", "_replica", "_response", "_server"),
+        *("_shut_client", "_sign", "_size", "_started", "_streams", "_tail", "_target", "_tried", "_unread"),
     )
 
     def __init__(
@@ -97,6 +104,9 @@ class Exchange:
         self._relay: Relay | None = None
         self._gaps: Histogram | None = None
         self._head_bytes = b""
+        # of an answer that is collected: the engine's head, and what came of the body
+        self._collected: ResponseHead | None = None
+        self._content = bytearray()
         # the last bytes of the body
         self._tail: bytes | bytearray = b""
         self._received = self._reads = 0
@@ -267,7 +277,12 @@ class Exchange:
         if opened and response.status == 200 and not response.event_stream:
             self._broken("a stream was asked for, and it is none")
             return
-        self._response = response
+        if self._collects(response):
+            self._collected, self._relay = response, relay_for(response, client_chunks=False)
+            connection.receiver = self._collect
+            self._collect(rest)
+            return
+        self._accept(response)
         length, wire, said = response.length, response.wire, client.connection_field(head)
         if length is None:
             if http11:
@@ -275,8 +290,6 @@ class Exchange:
             else:
                 # nothing but the end of the connection tells such a client where the body ends
                 said = errors.CLOSE
-        if response.status == 200 and head.route.path in WATCHED and self._target.sentinel.watches:
-            self._look_at = LOOK_EVERY
         # one write for the head and what came with it: two would be two packets
         if length == len(rest) and not opened:
             # the whole answer in one read
@@ -297,18 +310,57 @@ class Exchange:
         connection.streams = response.event_stream and not self._awaits_first
         self._on_body(rest, top)
 
-    def _relay_of(self, response: ResponseHead) -> Relay:
-        if self._client.opened and (response.status != 200 or response.length is not None):
-            return PromisedRelay(response, self._head.http11, self._told)
-        return relay_for(response, client_chunks=self._head.http11, hides_usage=self._hides)
+    def _accept(self, response: ResponseHead) -> None:
+        """Take an answer whose head the client gets."""
+        self._response = response
+        if response.status == 200 and self._head.route.path in WATCHED and self._target.sentinel.watches:
+            self._look_at = LOOK_EVERY
 
-    def _told(self, content: bytes) -> bytes:
-        """Return the engine's answer for a client that already has the head of a stream."""
-        assert self._response is not None
-        status = self._response.status
-        if status == 200:
-            return content
-        return errors.stream_event(errors.told_by_engine(status, content), self._head.route.style)
+    def _relay_of(self, response: ResponseHead) -> Relay:
+        edit = without_usage if self._hides else None
+        return relay_for(response, client_chunks=self._head.http11, edit=edit)
+
+    def _collects(self, response: ResponseHead) -> bool:
+        """Tell whether the client gets the answer only when all of it is there, in another form."""
+        # one that was promised an event stream, and has its head
+        return self._client.opened and (response.status != 200 or response.length is not None)
+
+    def _collect(self, data: bytes) -> None:
+        response, relay = self._collected, self._relay
+        assert response is not None
+        assert relay is not None
+        try:
+            self._content += relay.feed(data)
+        except ResponseError as exc:
+            self._broken(str(exc))
+            return
+        if len(self._content) > MAX_COLLECTED:
+            self._broken("it is too long to be told in another form")
+        elif relay.complete:
+            self._give_back(relay.reusable and response.keep_alive)
+            self._tell_collected()
+
+    def _tell_collected(self) -> None:
+        assert self._collected is not None
+        content = bytes(self._content)
+        self._accept(self._collected)
+        self._received, self._tail = len(content), content[-KEPT:]
+        self._tell(self._collected, content)
+
+    def _tell(self, response: ResponseHead, content: bytes) -> None:
+        """Tell the client the whole answer, which it was promised as a stream."""
+        if response.status != 200:
+            content = errors.stream_event(errors.told_by_engine(response.status, content), self._head.route.style)
+        self._client.write(chunk(content) + LAST_CHUNK if self._head.http11 else content)
+        self.finish(outcome_of(response.status), self._head.keep_alive)
+
+    def _tell_whole(self, response: ResponseHead, content: bytes) -> None:
+        """Send the engine's head with another body."""
+        client, head = self._client, self._head
+        top = _ABOUT_BYTES.sub(b"", response.wire) + b"Content-Length: %d\r\n" % len(content)
+        body = b"" if head.method == b"HEAD" else content
+        client.write(b"".join((top, client.own_fields(head), client.connection_field(head), b"\r\n", body)))
+        self.finish(outcome_of(response.status), head.keep_alive)
 
     def _body_unread(self, response: ResponseHead) -> bool:
         """Tell whether the engine answers without having read the body; a body that it has is released."""
@@ -381,7 +433,8 @@ class Exchange:
 
     def upstream_lost(self, exc: Exception | None) -> None:
         connection, self._connection = self._connection, None
-        if self._response is None:
+        relay = self._relay
+        if relay is None:
             assert connection is not None
             if not self._head_bytes:
                 unread = connection.unread(exc)
@@ -394,9 +447,14 @@ class Exchange:
                     self._unread = True
                     self.upstream_failed("it ended before it had read the request")
                     return
-            self._fail(Refusal(502, "engine_closed", "the engine closed the connection before it answered"))
-        elif exc is None and self._relay is not None and self._relay.whole:
-            self._client.write(self._relay.end() or b"")
+            self._fail(_CLOSED)
+        elif self._response is None:
+            if exc is None and relay.whole:
+                self._tell_collected()
+            else:
+                self._fail(_CLOSED)
+        elif exc is None and relay.whole:
+            self._client.write(relay.end() or b"")
             self.finish(outcome_of(self._response.status), not self._shut_client)
         else:
             self._cut(UPSTREAM_CUT, "the engine ended the connection in the middle of the response")
@@ -540,7 +598,7 @@ class Exchange:
                 self._head.route,
                 self._head.gated,
                 outcome,
-                response.status if response is not None else refusal.status if refusal is not None else 0,
+                refusal.status if refusal is not None else response.status if response is not None else 0,
                 None if refusal is None else refusal.code,
                 self._started,
                 server.loop.time(),

@@ -12,28 +12,20 @@ import orjson
 from frontdoor.errors import not_served_here
 from frontdoor.http.client import ClientConnection, Target
 from frontdoor.http.exchange import Exchange
-from frontdoor.http.head import RequestHead, ResponseError, ResponseHead, response_head
-from frontdoor.http.relay import relay_for
-from frontdoor.observability.metrics import OK, outcome_of
+from frontdoor.http.head import RequestHead, ResponseHead, response_head
+from frontdoor.observability.metrics import OK
 from frontdoor.policy.routes import MODELS
 from frontdoor.slot.state import SlotState
 
 #: what the slot knows stands under this key of each model
 _KEY = "b70"
 _TIMEOUT_S = 10.0
-_MAX_BYTES = 4 * 1024 * 1024
 # headers about a form of the answer that the client will not get: it is read, changed, and given whole
 _NOT_SENT = re.compile(rb"(?im)^(?:accept-encoding|content-[a-z]+|if-[a-z-]+|range):.*\n")
-#: what the engine says about bytes that the client does not get
-ABOUT_BYTES = re.compile(rb"(?im)^(?:content-length|etag|last-modified|[a-z-]*digest|content-md5|accept-ranges):.*\n")
 
 
 class Listing(Exchange):
     """An exchange whose answer is collected and completed before the client gets it."""
-
-    # there with the relay
-    _listed: ResponseHead
-    _content: bytes
 
     def __init__(self, client: ClientConnection, target: Target, head: RequestHead) -> None:
         _path, mark, query = head.line.split(b" ")[1].partition(b"?")
@@ -43,48 +35,17 @@ class Listing(Exchange):
 
     @property
     def _limit_s(self) -> float:
-        # of the whole answer: what comes of it does not count as a sign of life
         return _TIMEOUT_S
 
     def _parsed(self, raw: bytes) -> ResponseHead:
         # the engine is asked for the list even where the client asks for the head alone
         return response_head(raw, False, self._server.cors.on)
 
-    def _begin(self, response: ResponseHead, rest: bytes) -> None:
-        assert self._connection is not None
-        self._heard(response)
-        self._listed = response
-        self._relay = relay_for(response, client_chunks=False)
-        self._content = b""
-        self._connection.receiver = self._on_body
-        self._on_body(rest)
+    def _collects(self, response: ResponseHead) -> bool:
+        return True
 
-    def _on_body(self, data: bytes, head: bytes | None = None) -> None:
-        relay = self._relay
-        assert relay is not None
-        try:
-            self._content += relay.feed(data) if data else b""
-        except ResponseError as exc:
-            self._broken(str(exc))
-            return
-        if len(self._content) > _MAX_BYTES:
-            self._broken("the list is too long")
-        elif relay.complete:
-            self._give_back(relay.reusable and self._listed.keep_alive)
-            self._answer()
-
-    def upstream_lost(self, exc: Exception | None) -> None:
-        """Take the end of the connection for that of the list, where nothing else ends it."""
-        if exc is None and self._relay is not None and self._relay.whole:
-            self._connection = None
-            self._answer()
-        else:
-            super().upstream_lost(exc)
-
-    def _answer(self) -> None:
+    def _tell(self, response: ResponseHead, content: bytes) -> None:
         """Pass on what the engine and the slot say."""
-        response = self._listed
-        content = self._content
         listed = _list(content) if response.status == 200 else None
         # no list, or a failure, passes as it came
         if listed is not None:
@@ -105,12 +66,7 @@ class Listing(Exchange):
                 self._fail(not_served_here(wanted, models), OK)
                 return
             content = orjson.dumps(models[wanted] if wanted else listed)
-        client, head = self._client, self._head
-        top = ABOUT_BYTES.sub(b"", response.wire) + b"Content-Length: %d\r\n" % len(content)
-        body = b"" if head.method == b"HEAD" else content
-        client.write(b"".join((top, client.own_fields(head), client.connection_field(head), b"\r\n", body)))
-        self._response, self._received = response, len(body)
-        self.finish(outcome_of(response.status), head.keep_alive)
+        self._tell_whole(response, content)
 
 
 def _list(content: bytes) -> dict[str, Any] | None:

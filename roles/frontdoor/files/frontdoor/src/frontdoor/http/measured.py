@@ -14,10 +14,9 @@ import orjson
 
 from frontdoor.admission.router import Wish
 from frontdoor.http.client import ClientConnection, Target
-from frontdoor.http.exchange import Exchange
+from frontdoor.http.exchange import MAX_COLLECTED, Exchange
 from frontdoor.http.head import RequestHead, ResponseHead
-from frontdoor.http.listing import ABOUT_BYTES
-from frontdoor.http.relay import BodyEditingRelay, Relay, StreamRelay, without_usage
+from frontdoor.http.relay import Relay, relay_for, without_usage
 from frontdoor.policy.document import Document
 from frontdoor.policy.routes import RESPONSES
 
@@ -95,7 +94,7 @@ def _ms(seconds: float | None) -> float | None:
 class Measured(Exchange):
     """An exchange whose answer gets metrics. Answers that are not 200 or not JSON pass as they are."""
 
-    __slots__ = ("_about", "_edits", "_first_s", "_usage")
+    __slots__ = ("_about", "_first_s", "_usage")
 
     def __init__(
         self,
@@ -115,23 +114,22 @@ class Measured(Exchange):
         # of a chat that is streamed: its report of tokens, and what else its chunks say
         self._usage: Any = None
         self._about: dict[str, Any] = {}
-        # what puts metrics into the answer, where they can be
-        self._edits: Relay | None = None
 
-    def _begin(self, response: ResponseHead, rest: bytes) -> None:
-        self._edits = None
-        if response.status == 200 and response.length != 0 and not _CODED.search(response.wire):
-            # the length that is given is right only as long as nothing is added
-            if response.event_stream and response.length is None:
-                self._edits = StreamRelay(response, self._head.http11, self._edited_events)
-            elif not response.event_stream and _JSON.search(response.wire):
-                self._edits = BodyEditingRelay(response, self._head.http11, self._edited_body)
-                response.wire = ABOUT_BYTES.sub(b"", response.wire)
-                response.chunked, response.length = False, None
-        super()._begin(response, rest)
+    def _collects(self, response: ResponseHead) -> bool:
+        if response.event_stream or response.status != 200 or _CODED.search(response.wire):
+            return super()._collects(response)
+        return (response.length or 0) <= MAX_COLLECTED and _JSON.search(response.wire) is not None
 
     def _relay_of(self, response: ResponseHead) -> Relay:
-        return super()._relay_of(response) if self._edits is None else self._edits
+        if response.status == 200 and response.event_stream:
+            return relay_for(response, client_chunks=self._head.http11, edit=self._edited_events)
+        return super()._relay_of(response)
+
+    def _tell(self, response: ResponseHead, content: bytes) -> None:
+        if self._client.opened:
+            super()._tell(response, content)
+        else:
+            self._tell_whole(response, self._edited_body(content))
 
     # --- complete answers ------------------------------------------------------------------------------------------
 

@@ -20,8 +20,6 @@ _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _EVENT = re.compile(rb".+?(?:\n\n|\r\n\r\n|\r\r|\Z)", re.DOTALL)
 # an event longer than this is not held back until it is complete
 _MAX_HELD = 1024 * 1024
-# a body longer than this is not collected to be changed
-_MAX_EDITED = 8 * 1024 * 1024
 
 
 def tells_usage(events: bytes) -> bool:
@@ -157,59 +155,9 @@ class StreamRelay:
         return chunk(data) + end if self._client_chunks else data
 
 
-class BodyEditingRelay(StreamRelay):
-    """A body that is collected, changed and sent in one piece; one that is too long for that passes as it is."""
-
-    def __init__(self, head: ResponseHead, client_chunks: bool, edit: Callable[[bytes], bytes]) -> None:
-        """Take an `edit` that gets the whole body and returns what is sent."""
-        super().__init__(head, client_chunks)
-        self._inner = relay_for(head, client_chunks=False)
-        self._change = edit
-        self._content = b""
-        self._passes = False
-
-    @property
-    def whole(self) -> bool:
-        """True if the body may end with the connection."""
-        return self._inner.whole
-
-    def feed(self, data: bytes) -> bytes:
-        """Return what the client is sent of what was read; sets `complete` at the end. Raises ResponseError."""
-        content = self._content + self._inner.feed(data)
-        self.complete, self.reusable = self._inner.complete, self._inner.reusable
-        if self._passes or len(content) > _MAX_EDITED:
-            self._passes, self._content = True, b""
-            return self._wrap(content, LAST_CHUNK if self.complete else b"")
-        self._content = content
-        return self._wrap(self._change(content), LAST_CHUNK) if self.complete else b""
-
-    def end(self, last_words: bytes = b"") -> bytes | None:
-        """End a complete body; a broken one stays broken."""
-        if last_words:
-            return None
-        return self._wrap(self._content if self._passes else self._change(self._content), LAST_CHUNK)
-
-
-class PromisedRelay(BodyEditingRelay):
-    """Any other answer, for a client that was promised an event stream: it is collected, and told as events."""
-
-    def feed(self, data: bytes) -> bytes:
-        """Return what the client is sent of what was read; sets `complete` at the end. Raises ResponseError."""
-        told = super().feed(data)
-        if self._passes:
-            raise ResponseError("it is no stream, and too long to be told in one")
-        return told
-
-    def end(self, last_words: bytes = b"") -> bytes | None:
-        """End what the client has of the stream: that is always whole."""
-        return self._wrap(last_words, LAST_CHUNK) if last_words else super().end()
-
-
 Relay = LengthRelay | StreamRelay
 
 
-def relay_for(head: ResponseHead, *, client_chunks: bool, hides_usage: bool = False) -> Relay:
+def relay_for(head: ResponseHead, *, client_chunks: bool, edit: Callable[[bytes], bytes] | None = None) -> Relay:
     """Choose the relay for a response; `client_chunks` tells whether the client understands chunks (HTTP/1.1)."""
-    if head.length is not None:
-        return LengthRelay(head.length)
-    return StreamRelay(head, client_chunks, without_usage if hides_usage else None)
+    return StreamRelay(head, client_chunks, edit) if head.length is None else LengthRelay(head.length)
