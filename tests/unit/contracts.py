@@ -12,15 +12,15 @@ from typing import Any
 
 import jsonschema_rs
 
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import inlined
+
 SCHEMAS = [Path(__file__).parents[2] / f"roles/{role}/files/schema" for role in ("slot", "evidence")]
 
 
 @functools.cache
 def schema(name: str) -> dict[str, Any]:
     """Return the schema called ``state``, ``journal``, ``resolved-profile``, ``record`` or ``index``."""
-    file = next(file for folder in SCHEMAS for file in folder.glob(f"{name}.schema.json"))
-    found: dict[str, Any] = json.loads(file.read_text())
-    return found
+    return inlined(next(file for folder in SCHEMAS for file in folder.glob(f"{name}.schema.json")))
 
 
 @functools.cache

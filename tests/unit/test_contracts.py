@@ -57,13 +57,14 @@ def documents(name: str, schema: dict[str, Any] | None = None) -> st.SearchStrat
     if "const" in rules:
         return st.just(rules["const"])
     if "enum" in rules:
-        return st.sampled_from(rules["enum"])
+        return st.sampled_from([one for one in rules["enum"] if one is not None or "type" not in rules])
     kinds = [rules["type"]] if isinstance(rules["type"], str) else rules["type"]
     return st.one_of([_of_type(name, kind, rules) for kind in kinds])
 
 
 def _of_type(name: str, kind: str, rules: dict[str, Any]) -> st.SearchStrategy[Any]:
-    least, most = rules.get("minimum"), rules.get("maximum")
+    above = "exclusiveMinimum" in rules
+    least, most = rules.get("exclusiveMinimum", rules.get("minimum")), rules.get("maximum")
     if kind == "string":
         if "pattern" in rules:
             return st.from_regex(rules["pattern"], fullmatch=True)
@@ -71,12 +72,15 @@ def _of_type(name: str, kind: str, rules: dict[str, Any]) -> st.SearchStrategy[A
     if kind == "integer":
         return st.integers(least, most)
     if kind == "number":
-        return st.floats(least, most, allow_nan=False, allow_infinity=False) | st.integers(
-            None if least is None else int(least + 0.9), most
+        return st.floats(least, most, allow_nan=False, allow_infinity=False, exclude_min=above) | st.integers(
+            None if least is None else int(least + 0.9) + above, most
         )
     if kind == "array":
         return st.lists(
-            documents(name, rules["items"]), min_size=rules.get("minItems", 0), max_size=rules.get("maxItems", 3)
+            documents(name, rules["items"]),
+            min_size=rules.get("minItems", 0),
+            max_size=rules.get("maxItems", 3),
+            unique_by=repr if rules.get("uniqueItems") else None,
         )
     if kind == "object":
         parts = {key: documents(name, part) for key, part in rules.get("properties", {}).items()}

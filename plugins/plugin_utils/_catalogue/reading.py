@@ -98,20 +98,37 @@ def read_folder(folder: Path, problems: list[Problem]) -> dict[str, tuple[str, d
     return found
 
 
-@functools.cache
 def schema(name: str) -> dict[str, Any]:
-    """Return a shipped JSON Schema with its references to neighbouring files replaced by their content."""
-    folder = SHIPPED / "schema"
+    """Return a shipped JSON Schema, as `inlined` does."""
+    return inlined(SHIPPED / "schema" / name)
+
+
+@functools.cache
+def inlined(file: Path) -> dict[str, Any]:
+    """Return a JSON Schema with the content of other files, and what stands beside it, in place of references to it."""
 
     def resolved(node: Any) -> Any:
-        if isinstance(node, Mapping):
-            if "$ref" in node:
-                return resolved(json.loads((folder / node["$ref"]).read_text(encoding="utf-8")))
-            return {key: resolved(value) for key, value in node.items()}
-        return [resolved(item) for item in node] if isinstance(node, list) else node
+        if isinstance(node, list):
+            return [resolved(item) for item in node]
+        if not isinstance(node, Mapping):
+            return node
+        own = {key: resolved(value) for key, value in node.items()}
+        if str(own.get("$ref", "#")).startswith("#"):
+            return own
+        name, _hash, place = own.pop("$ref").partition("#/")
+        found = inlined((file.parent / name).resolve())
+        for key in place.split("/") if place else ():
+            found = found[key]
+        return _over(found, own)
 
-    result: dict[str, Any] = resolved(json.loads((folder / name).read_text(encoding="utf-8")))
+    result: dict[str, Any] = resolved(json.loads(file.read_text(encoding="utf-8")))
     return result
+
+
+def _over(base: Any, over: Any) -> Any:
+    if isinstance(base, Mapping) and isinstance(over, Mapping):
+        return {**base, **{key: _over(base.get(key), value) for key, value in over.items()}}
+    return over
 
 
 def plain(value: Any) -> Any:

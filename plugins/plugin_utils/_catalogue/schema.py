@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Check data against the subset of JSON Schema that the catalogue's schema files use, with messages for people.
 
-Understood: type, const, enum, properties, required, additionalProperties, propertyNames, items, minItems, uniqueItems,
-pattern, minLength, maxLength, minimum, maximum, exclusiveMinimum, if with then and else, and the annotations default
-(see `completed`), x-hint (a pattern in words) and x-unknown (where a key goes that the mapping does not have).
+Understood: type, const, enum, properties, required, additionalProperties and unevaluatedProperties, propertyNames,
+items, minItems, uniqueItems, pattern, minLength, maxLength, minimum, maximum, exclusiveMinimum, if with then and else,
+and the annotations default (see `completed`), x-hint (a pattern in words) and x-unknown (where a key goes that the
+mapping does not have).
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ def _list_faults(value: list[Any], schema: Mapping[str, Any], path: str) -> Iter
 
 def _mapping_faults(value: Mapping[str, Any], schema: Mapping[str, Any], path: str) -> Iterator[Fault]:
     properties: Mapping[str, Any] = schema.get("properties", {})
-    others = schema.get("additionalProperties", True)
+    others = schema.get("additionalProperties", schema.get("unevaluatedProperties", True))
     for key in schema.get("required", []):
         if key not in value:
             yield _join(path, key), "is missing"

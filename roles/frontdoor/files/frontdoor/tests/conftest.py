@@ -9,10 +9,13 @@ import contextlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import jsonschema
 from compiled import source
 from hypothesis import HealthCheck, settings
+from referencing import Registry, Resource
 
 # before anything imports it
 sys.path.insert(0, str(source()))
@@ -28,7 +31,10 @@ for name, derandomize in (("fixed", True), ("fresh", False)):
 settings.load_profile("fixed")
 
 SCHEMA = Path(__file__).parents[4] / "slot/files/schema/state.schema.json"
-VALIDATOR = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
+FILES: Registry[Any] = Registry(
+    retrieve=lambda uri: Resource.from_contents(json.loads(Path(urlsplit(uri).path).read_text()))
+)
+VALIDATOR = jsonschema.Draft202012Validator({"$id": SCHEMA.as_uri(), **json.loads(SCHEMA.read_text())}, registry=FILES)
 # Tests feed nonsense here on purpose: it does not decide whether clients are served.
 TOLERATED = "$.updated_at"
 _parse = state.parse

@@ -304,15 +304,7 @@ def serving_state(url: str) -> dict[str, Any]:
         | {"served_model_name": "tiny-a", "max_model_len": 512, "fingerprint": "sha256:00", "examined": "sha256:01"},
         "backend_url": url,
         "limits": {"max_active_generations": 2, "queue_timeout_s": 0, "backend_timeout_s": 60},
-        "request": {
-            "chat_template_kwargs": None,
-            "max_tokens_default": None,
-            "max_tokens_cap": None,
-            "sampling_defaults": None,
-            "model_policy": None,
-            "model_aliases": None,
-            "allowed_media_domains": None,
-        },
+        "request": {},
         "event_log": True,
         "engine": {
             "unit": "b70-slot-main-tiny-a.service",

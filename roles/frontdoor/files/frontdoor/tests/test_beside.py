@@ -43,8 +43,7 @@ async def ask(run: Any, **body: Any) -> Client:
 
 def rules(cap: int) -> dict[str, Any]:
     """Rules of a profile, so that what waited has to be edited anew."""
-    names = ("chat_template_kwargs", "max_tokens_default", "sampling_defaults", "model_policy", "model_aliases")
-    return {**dict.fromkeys(names), "max_tokens_cap": cap, "allowed_media_domains": None}
+    return {"max_tokens_cap": cap}
 
 
 @pytest.mark.interpreted

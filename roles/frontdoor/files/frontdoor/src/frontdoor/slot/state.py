@@ -9,11 +9,11 @@ import datetime
 import os
 import re
 from math import inf
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 import orjson
 
-from frontdoor.config import Config, ConfigError, ModelPolicy, Routing, Rules, StickyMode, checked, split_backend_url
+from frontdoor.config import Config, ConfigError, Request, Routing, Rules, StickyMode, checked, split_backend_url
 from frontdoor.policy.dialect import PLAIN
 from frontdoor.slot.regular import Watched
 
@@ -101,6 +101,7 @@ class SlotState:
 _NAMES = [field.name for field in dataclasses.fields(SlotState)]
 # The members that are read of the file, as its schema allows them. ~: it may be null; ?: it may be missing, too.
 _COUNT, _AMOUNT, _SECONDS = Annotated[int, 1, _MOST], Annotated[int, 0, _MOST], Annotated[float, 0, _MOST]
+_SAID = get_type_hints(Request, include_extras=True)
 _ENGINE = {
     "unit": re.compile(r"[A-Za-z0-9:_.@-]*"),
     **dict.fromkeys(("invocation_id", "started_at"), str),
@@ -125,11 +126,10 @@ _STATE = {
         "queue_timeout_s": _SECONDS,
         "backend_timeout_s": Annotated[float, 0.1, _MOST],
     },
+    # what a site may say, and a profile before it; a 0 is a site's way to say nothing
     "request~": {
-        **dict.fromkeys(("chat_template_kwargs~", "sampling_defaults~"), dict),
-        **dict.fromkeys(("max_tokens_default~", "max_tokens_cap~"), _AMOUNT),
-        **dict.fromkeys(("model_aliases~", "allowed_media_domains~"), tuple),
-        "model_policy~": ModelPolicy,
+        **{f"{name}?": _COUNT if get_origin(hint) is Annotated else hint for name, hint in _SAID.items()},
+        "allowed_media_domains?": tuple,
     },
     "switch~": {"loading": bool, "eta_s~": _SECONDS, **dict.fromkeys(("started_at", "from~", "to~"), str)},
     "profile~": {
@@ -170,8 +170,7 @@ def _check(rule: Any, value: Any, where: str = "") -> None:
 
 def _state(table: dict[str, Any], config: Config) -> SlotState:
     """Fill in what the configuration decides; raise ConfigError for an address that is none."""
-    limits, request, own = table["limits"] or {}, table["request"] or {}, config.request
-    aliases, sampling, domains = map(request.get, ("model_aliases", "sampling_defaults", "allowed_media_domains"))
+    limits = table["limits"] or {}
     backend_url = table["backend_url"] or config.backend.url
     split_backend_url(backend_url)
     decided: dict[str, Any] = {
@@ -179,17 +178,7 @@ def _state(table: dict[str, Any], config: Config) -> SlotState:
         "max_active_generations": limits.get("max_active_generations", config.admission.max_active_generations),
         "queue_timeout_s": limits.get("queue_timeout_s", config.admission.queue_timeout_s),
         "backend_timeout_s": limits.get("backend_timeout_s", config.backend.response_timeout_s),
-        "rules": Rules(
-            chat_template_kwargs=request.get("chat_template_kwargs"),
-            max_tokens_default=request.get("max_tokens_default") or own.max_tokens_default or None,
-            max_tokens_cap=request.get("max_tokens_cap") or own.max_tokens_cap or None,
-            sampling_defaults=own.sampling_defaults if sampling is None else sampling,
-            model_policy=request.get("model_policy") or own.model_policy,
-            model_aliases=_aliases(table, config, own.model_aliases if aliases is None else tuple(aliases)),
-            allowed_media_domains=None if domains is None else tuple(domains),
-            metrics=own.metrics,
-            remote=own.remote,
-        ),
+        "rules": _rules(table, config),
     }
     decided["names"] = tuple(table.get("names") or ())
     decided["replicas"] = _replicas(table, decided["max_active_generations"], backend_url)
@@ -198,6 +187,20 @@ def _state(table: dict[str, Any], config: Config) -> SlotState:
     told |= {name: tuple(value) for name, value in told.items() if isinstance(value, list)}
     decided["routing"] = Routing(**told)
     return SlotState(**{name: table[name] for name in _NAMES if name not in decided}, **decided)
+
+
+def _rules(table: dict[str, Any], config: Config) -> Rules:
+    """Return what is done to requests: what the profile says, else the site."""
+    request = table["request"] or {}
+    # the template's arguments are the model's, so that a site has none for those of a profile
+    own = config.request._asdict() | {"chat_template_kwargs": None, "allowed_media_domains": None}
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(Rules):
+        said = own[field.name] if request.get(field.name) is None else request[field.name]
+        found[field.name] = (
+            tuple(said) if isinstance(said, list) else None if said.__class__ is int and not said else said
+        )
+    return Rules(**found | {"model_aliases": _aliases(table, config, found["model_aliases"])})
 
 
 def _aliases(table: dict[str, Any], config: Config, told: tuple[str, ...]) -> tuple[str, ...]:
