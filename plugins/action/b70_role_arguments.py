@@ -20,8 +20,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 class ActionModule(ControllerAction):
-    """Fails with one sentence for each variable that is wrong."""
+    """Fails with one sentence for each variable that is wrong, once for all hosts of the batch.
 
+    The first host's variables are judged as the role uses them, of the others only what is written for them.
+    """
+
+    BYPASS_HOST_LOOP = True
     OPTIONS = OPTIONS
 
     def answer(self, given: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
@@ -29,7 +33,11 @@ class ActionModule(ControllerAction):
         options = options_of(role)
         shapes = {name: option for name, option in options.items() if name not in given["words"]}
         shapes |= {name: {"type": "dict"} for name in given["mappings"]}
-        problems = list(faults(shapes, variables, self._templar.template))
-        if given["refuse_unknown"]:
-            problems += unknown(role.name, options, variables)
+        hosts = [host for host in variables["ansible_play_batch"] if host != variables["inventory_hostname"]]
+        problems: dict[str, None] = {}
+        for own in (variables, *map(variables["hostvars"].raw_get, hosts)):
+            template = self._templar.copy_with_new_env(available_variables={**variables, **own}).template
+            problems |= dict.fromkeys(faults(shapes, own, template))
+            if given["refuse_unknown"]:
+                problems |= dict.fromkeys(unknown(role.name, options, own))
         return {"failed": bool(problems), "msg": " ".join(problems)}

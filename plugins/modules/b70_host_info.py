@@ -359,9 +359,8 @@ slot:
       type: list
       elements: dict
 listen_holders:
-  description: The processes that keep a program from listening as O(listen) says. Empty if it can, or if O(listen) is
-    not given.
-  returned: always
+  description: The processes that keep a program from listening as O(listen) says. Empty if it can.
+  returned: when O(listen) is given
   type: list
   elements: dict
   contains:
@@ -517,7 +516,7 @@ def main() -> None:
         files=files,
         differences=differences,
         slot=slot,
-        listen_holders=listen_holders(module, **wanted["listen"]) if wanted["listen"] else [],
+        **({"listen_holders": listen_holders(module, **wanted["listen"])} if wanted["listen"] else {}),
         outdated_services=_host.outdated_services(Path("/proc")),
         problems=_host.problems(system, python, wanted["python"], systemd, os.geteuid() == 0),
     )

@@ -14,6 +14,7 @@ description:
     (C(a,b)), and leaves the text in the variable. A value from C(-e NAME=VALUE) on a command line is such a text.
   - Fails with one sentence for each variable that does not match the role's C(meta/argument_specs.yml). No sentence
     contains a value.
+  - Judges all hosts of a batch at once, so that an error is reported once. It cannot be used with the strategy C(free).
   - Runs on the controller and does not connect to a host.
 author:
   - arcpro.b70 contributors (@arcpro-b70)
