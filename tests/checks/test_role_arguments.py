@@ -41,3 +41,16 @@ def test_each_is_refused_by_name(tmp_path: Path) -> None:
     for name, reasons in REFUSALS.items():
         assert [reason for reason in reasons if reason not in said(found[name])] == []
     assert "geheim" not in done.stdout
+
+
+def test_one_host_tells_what_is_wrong_on_another(tmp_path: Path) -> None:
+    role = {"name": "arcpro.b70.slot", "tasks_from": "preflight"}
+    play = {"hosts": "all", "gather_facts": False, "tasks": [{"ansible.builtin.include_role": role}]}
+    here = hosts({"one": {}, "two": {"slot_env": "A=geheim", "slot_evn": {}}})
+    done = run_plays(tmp_path, [play], "--check", inventory=here)
+    text = said(done.stdout)
+    assert done.returncode == 2, text
+    assert text.count("fatal:") == 1, text
+    assert "slot_env is text and must be a mapping" in text
+    assert "The role slot has no variable slot_evn" in text
+    assert "geheim" not in text
