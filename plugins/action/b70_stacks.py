@@ -71,6 +71,7 @@ class ActionModule(ActionBase):
         if problems:
             raise StackFault(f"{self._host}: {' '.join(problems)}")
         lacks = [item["id"] for item in plan if not item["installed"]]
+        runtime = cards and any(name in self._given["runtime_packages"] for name in host["packages_missing"])
         if lacks and not self._task.check_mode and (host["uv"] is None or host["account"] is None):
             raise StackFault(
                 f"{self._host} has no uv in {self._given['tools_dir']} or no user {self._given['user']}: run the role "
@@ -82,6 +83,7 @@ class ActionModule(ActionBase):
             "changed": False,
             "plan": plan,
             "lacks": [*lacks, *(relays if relay_packages else [])],
+            "settled": not (lacks or relay_packages or runtime),
             "relay_packages": relay_packages,
             "cards": cards,
             "system": host["system"],

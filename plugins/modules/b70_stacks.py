@@ -213,6 +213,10 @@ lacks:
   returned: by V(plan)
   type: list
   elements: str
+settled:
+  description: Whether the host lacks nothing. Where all hosts are settled, the other steps do nothing.
+  returned: by V(plan)
+  type: bool
 cards:
   description: The number of the host's cards.
   returned: by V(plan)

@@ -172,6 +172,9 @@ class Site:
                     self.results[name][register] = {"failed": True}
         return self
 
+    def settled(self) -> list[str]:
+        return [name for name, found in self.results.items() if found["__stack_planned"]["settled"]]
+
     def changed(self) -> list[str]:
         return [name for name, found in self.results.items() if any(one.get("changed") for one in found.values())]
 
@@ -195,6 +198,9 @@ def test_one_host_builds_for_all_and_a_second_run_changes_nothing(tmp_path: Path
     assert fingerprint["wheels"] == {"torch==2": one.digest}
     again = Site(tmp_path, one, two, three).run(*SOURCES)
     assert (again.failed, again.changed(), again.said) == ({}, [], [])
+    assert (site.settled(), again.settled()) == ([], ["one", "two", "three"])
+    one.cards = 2  # and so lacks a package of engines
+    assert Site(tmp_path, one, two).run(*SOURCES).settled() == ["two"]
 
 
 def test_a_later_host_takes_the_wheels_of_one_that_has_the_stack_or_of_the_controller(tmp_path: Path) -> None:
@@ -290,7 +296,7 @@ def test_an_image_is_pulled_once_with_podman_and_a_second_run_changes_nothing(tm
     assert site.results["one"]["__stack_shared"]["packages_missing"] == ["podman", "crun", "skopeo", "curl"]
     assert json.loads((tmp_path / "one/stacks/mine-1/fingerprint.json").read_text())["image"]["id"] == "f00d"
     again = Site(tmp_path, one).run(manifest=OF_IMAGE)
-    assert (again.failed, again.changed(), one.pulls) == ({}, [], 1)
+    assert (again.failed, again.changed(), again.settled(), one.pulls) == ({}, [], ["one"], 1)
 
 
 def test_a_relay_gets_the_packages_of_its_manifest_and_no_directory(tmp_path: Path) -> None:
@@ -298,5 +304,5 @@ def test_a_relay_gets_the_packages_of_its_manifest_and_no_directory(tmp_path: Pa
     site = Site(tmp_path, Host("one", tmp_path)).run(manifest=relay)
     assert (site.failed, site.said) == ({}, ["one installing haproxy"])
     assert site.results["one"]["__stack_shared"]["packages_missing"] == ["haproxy"]
-    assert site.results["one"]["__stack_planned"]["lacks"] == ["mine-1"]
+    assert (site.results["one"]["__stack_planned"]["lacks"], site.settled()) == (["mine-1"], [])
     assert not (tmp_path / "one/stacks").exists()
