@@ -40,9 +40,10 @@ def test_an_address_is_in_a_network_or_not(address: str, entries: list[str], exp
 
 
 @pytest.mark.parametrize("entry", ["10.0.0/8", "10.0.0.1/8", "lan", ""])
-def test_what_is_no_network_is_a_fault_of_the_configuration(entry: str) -> None:
-    with pytest.raises(ConfigError, match=r"listen\.allowed_networks: .*such as 192\.168\.0\.0/16"):
-        from_table({"listen": {"allowed_networks": [entry]}})
+@pytest.mark.parametrize("name", ["allowed_networks", "trusted_proxies"])
+def test_what_is_no_network_is_a_fault_of_the_configuration(name: str, entry: str) -> None:
+    with pytest.raises(ConfigError, match=rf"listen\.{name}: .*such as 192\.168\.0\.0/16"):
+        from_table({"listen": {name: [entry]}})
 
 
 @on_loop

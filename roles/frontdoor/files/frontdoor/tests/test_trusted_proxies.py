@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from kit import Hold, bench, on_loop
 
-from frontdoor.config import ConfigError, from_table
-
 CHAT = "/v1/chat/completions"
 PROXY, STRANGER = "127.0.0.9", "127.0.0.5"
 
@@ -78,8 +76,3 @@ async def test_networks_are_those_of_clients(tmp_path: Path) -> None:
         refused = await proxy.ask("POST", CHAT, b"{}", "X-Forwarded-For: 198.51.100.7")
         assert (refused.status, refused.json["error"]["code"]) == (403, "address_not_allowed")
         assert len(run.engine.requests) == 1
-
-
-def test_what_is_no_network_is_a_fault_of_the_configuration() -> None:
-    with pytest.raises(ConfigError, match=r"listen\.trusted_proxies: 'lb'"):
-        from_table({"listen": {"trusted_proxies": ["lb"]}})
