@@ -53,7 +53,10 @@ def test_the_settings_hold_for_every_playbook_of_the_checkout() -> None:
 
 def test_every_shared_setting_is_documented_with_its_default() -> None:
     places = Places(ROOT)
-    shared = [name for name, value in yaml.safe_load((ROOT / PATHS).read_text()).items() if "| default(" in str(value)]
+    home = yaml.safe_load((ROOT / PATHS).read_text())
+    # The URL follows the role frontdoor's own settings.
+    del home["__paths_site_frontdoor_url"]
+    shared = [name for name, value in home.items() if isinstance(value, str) and "| default(" in value]
     wanted = {places.moved_by(name): places.path(name) for name in shared}
     found = {
         name: "" if value == "" else str(value)
