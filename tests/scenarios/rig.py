@@ -283,7 +283,7 @@ class Rig:
             if time.monotonic() - asked > 1.0:
                 # It looks at once when it is told to, else every ten seconds.
                 asked = time.monotonic()
-                self.run("systemctl", "kill", "--signal=HUP", "--kill-whom=main", CONTROLLER)
+                self.run("systemctl", "kill", "--signal=URG", "--kill-whom=main", CONTROLLER)
             return False
 
         wait_for(at_rest, f"{CONTROLLER} is at rest", 0.1)

@@ -54,10 +54,12 @@ class SystemClock:
     ) -> None:
         """Let SIGTERM and SIGINT end the current wait, also that for an answer, and lead back; `told` is called then.
 
-        A closed terminal or a lost connection changes nothing. happened: is called at SIGHUP.
+        A closed terminal or a lost connection changes nothing. happened: is called at SIGURG, which ends no process
+        that has not come here yet.
         """
         self._told = told
-        signal.signal(signal.SIGHUP, lambda _number, _frame: happened())
+        signal.signal(signal.SIGHUP, lambda _number, _frame: None)
+        signal.signal(signal.SIGURG, lambda _number, _frame: happened())
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         for number in _ENDING:
             signal.signal(number, self._terminated)

@@ -8,14 +8,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import stat
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,6 +39,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.journal imp
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import RENDERING, SETTLING
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Layout, SlotFault, ToldToEndFault
 from unit.plugins.module_utils._slot.fake_host import LAYOUT
+
+TEMPLATES = Path(__file__).parents[5] / "templates"
 
 SHOW = """\
 Type=exec
@@ -430,6 +435,23 @@ def test_a_request_to_end_takes_effect_in_the_next_wait_and_only_once():
             clock.sleep(0.0)
         os.kill(os.getpid(), signal.SIGTERM)
         clock.sleep(0.0)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_what_wakes_the_controller_ends_none_that_has_just_begun():
+    """The units of engines send it whenever they start or end, also to a process that heeds no signals yet."""
+    texts = [file.read_text() for file in TEMPLATES.glob("b70-slot*.service.j2")]
+    (word,) = {word for text in texts for word in re.findall(r"--signal=(\w+) --kill-whom=main", text)}
+    wakes = signal.Signals[f"SIG{word}"]
+    assert subprocess.run([sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(wakes)})"]).returncode == 0
+    numbers = (wakes, signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM, signal.SIGINT)
+    before, woken = {number: signal.getsignal(number) for number in numbers}, []
+    try:
+        SystemClock().heed_signals(happened=lambda: woken.append(True))
+        os.kill(os.getpid(), wakes)
+        assert woken == [True]
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

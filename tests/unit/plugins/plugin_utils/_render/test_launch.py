@@ -29,7 +29,7 @@ from unit.quadlet import GENERATED, directives, words
 from unit.shipped import load_inline
 
 STACKS = load_stacks()
-TOLD = "-+/usr/bin/systemctl kill --signal=HUP --kill-whom=main b70-controller-main.service"
+TOLD = "-+/usr/bin/systemctl kill --signal=URG --kill-whom=main b70-controller-main.service"
 STOCK, NEWER = "vllm-openai-xpu-0.30.0", "vllm-openai-xpu-0.30.0-runtime-26.35"
 SETTINGS = {
     **{f"{name}_dir": f"/{name}" for name in ("tmpfiles", "run", "state", "lib", "bin", "models", "stacks", "cache")},

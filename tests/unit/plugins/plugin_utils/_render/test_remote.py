@@ -54,7 +54,7 @@ def test_a_relay_has_a_user_of_its_own_and_gets_the_key_from_systemd():
         "RuntimeDirectoryMode=0700",
         "ExecStartPre=/usr/bin/python3 -I -B /opt/b70/lib/b70slot/relay.py",
         "ExecStart=/usr/sbin/haproxy -db -f /run/b70-relay-main/haproxy.cfg",
-        "ExecStartPost=-+/usr/bin/systemctl kill --signal=HUP --kill-whom=main b70-controller-main.service",
+        "ExecStartPost=-+/usr/bin/systemctl kill --signal=URG --kill-whom=main b70-controller-main.service",
         "LimitCORE=0",
         "WantedBy=multi-user.target",
     ):
