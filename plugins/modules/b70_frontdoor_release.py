@@ -48,9 +48,13 @@ options:
     default: present
   build:
     description:
-      - The value that the release reports as C(frontdoor.build). What stands behind the dot names its settings and
-        its certificate, which a reload may change. Required with O(state=present).
+      - What tells this program and unit from others. The release reports it as C(frontdoor.build), with a dot and the
+        digest of its settings and its certificate, which a reload may change. Required with O(state=present).
     type: str
+  certificate:
+    description: The digest of the certificate.
+    type: str
+    default: ""
   environment:
     description: The environment of the release. Required with O(state=present).
     type: path
@@ -62,7 +66,8 @@ options:
     type: str
   unit:
     description:
-      - The text of C(b70-openai-frontdoor.service), which names O(build) up to the dot. Required with O(state=present).
+      - The text of C(b70-openai-frontdoor.service). O(build) is written behind its C(B70_FRONTDOOR_BUILD=). Required
+        with O(state=present).
     type: str
   helper_unit:
     description: The text of C(b70-slot-admin@.service). Without it the unit is removed.

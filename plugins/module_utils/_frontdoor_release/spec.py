@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,10 +16,12 @@ TEXT = {"type": "str"}
 SECRET = {"type": "str", "no_log": True, "default": ""}
 DIRECTORY = "/opt/b70/frontdoor"
 CONFIG_DIR = "/etc/b70-frontdoor"
+BUILD = "B70_FRONTDOOR_BUILD="  # in the unit
 
 ARGUMENTS: dict[str, Any] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "build": TEXT,
+    "certificate": {"type": "str", "default": ""},
     "environment": {"type": "path"},
     "status_url": TEXT,
     "config": TEXT,
@@ -48,16 +51,18 @@ def release(given: Mapping[str, Any]) -> Release:
     program = (f"{given['environment']}/bin/python", "-I", "-m", "frontdoor")
     analyze = ("systemd-analyze", "verify", "--man=no")
     unit, helper, socket = where.unit_files
+    build = given["build"]
+    settings = hashlib.sha256((given["config"] + given["certificate"]).encode()).hexdigest()
 
     def keys(path: str, text: str) -> File:
         return File(path, text or None, "0640", where.group, secret=True, check=(*program, "--check-keys"))
 
     return Release(
         place=where,
-        identity=Identity(given["build"], given["environment"], given["status_url"]),
+        identity=Identity(f"{build}.{settings}", given["environment"], given["status_url"]),
         config=File(where.config_file, given["config"], check=(*program, "--check-config", "--config")),
         units=(
-            File(unit, given["unit"], check=analyze),
+            File(unit, given["unit"].replace(BUILD, BUILD + build), check=analyze),
             File(helper, given["helper_unit"] or None),
             File(socket, given["helper_socket"] or None),
         ),

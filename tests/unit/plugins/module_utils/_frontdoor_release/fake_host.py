@@ -8,7 +8,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._frontdoor_release import plan, run, spec
 from ansible_collections.arcpro.b70.plugins.module_utils._frontdoor_release.types import (
@@ -38,15 +40,16 @@ DIGEST = "sha256:" + "a" * 64
 ROOT_FILE = {"owner": "root", "group": "root", "mode": "0644", "target": None}
 
 
-def release(name: str = "one", *, settings: str = "", helper: bool = False, keys: bool = False) -> Release:
-    """A release whose build is called build-NAME.SETTINGS; those of `fixed` need a restart."""
+def options(name: str = "one", *, settings: str = "", helper: bool = False, keys: bool = False) -> dict[str, Any]:
+    """Return the module's options for a release."""
     environment = f"/opt/b70/door/venv-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-    given = {
-        "build": f"build-{name}.{settings or name}",
+    return {
+        "build": f"build-{name}",
+        "certificate": "",
         "environment": environment,
         "status_url": "http://127.0.0.1:8000/status",
         "config": f"name = {settings or name}\n",
-        "unit": f"Environment=B70_FRONTDOOR_BUILD=build-{name}\n",
+        "unit": "Environment=B70_FRONTDOOR_BUILD=\n",
         "helper_unit": "[Service]\n" if helper else "",
         "helper_socket": "[Socket]\n" if helper else "",
         "api_keys": f'[keys]\n"alice" = "{DIGEST}"\n' if keys else "",
@@ -58,7 +61,12 @@ def release(name: str = "one", *, settings: str = "", helper: bool = False, keys
         "start_timeout": 5,
         "stop_timeout": 5,
     }
-    return spec.release(given)
+
+
+def release(name: str = "one", *, settings: str = "", helper: bool = False, keys: bool = False) -> Release:
+    """A release whose build is called build-NAME.SETTINGS; those of `fixed` need a restart."""
+    made = spec.release(options(name, settings=settings, helper=helper, keys=keys))
+    return replace(made, identity=replace(made.identity, build=f"build-{name}.{settings or name}"))
 
 
 PLACE = release().place

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ansible_collections.arcpro.b70.plugins.module_utils._frontdoor_release import plan
+from ansible_collections.arcpro.b70.plugins.module_utils._frontdoor_release import plan, spec
 from ansible_collections.arcpro.b70.plugins.module_utils._frontdoor_release.types import (
     HELPER,
     SOCKET,
@@ -21,7 +21,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._frontdoor_release.type
     Step,
     Write,
 )
-from unit.plugins.module_utils._frontdoor_release.fake_host import DIGEST, PLACE, FakeHost, converge, release
+from unit.plugins.module_utils._frontdoor_release.fake_host import DIGEST, PLACE, FakeHost, converge, options, release
 
 RESTART = f"make sure that {UNIT} runs what is configured"
 ANSWERS = f"see that {UNIT} answers at http://127.0.0.1:8000/status"
@@ -215,3 +215,12 @@ def test_the_summary_says_what_would_be_done() -> None:
 def test_what_looks_like_a_key_is_not_quoted() -> None:
     lines = [f"digest {DIGEST}", "key b70-" + "k" * 43, "Authorization: Bearer abc.def", "nothing"]
     assert plan.redacted(lines) == ["digest sha256:<secret>", "key <secret>", "Authorization: <secret>", "nothing"]
+
+
+def test_a_build_is_told_by_its_unit_and_by_its_settings_and_certificate() -> None:
+    given = options()
+    one = spec.release(given)
+    assert one.units[0].content == "Environment=B70_FRONTDOOR_BUILD=build-one\n"
+    others = [spec.release({**given, name: "another"}) for name in ("config", "certificate", "build")]
+    assert len({made.identity.build for made in (one, *others)}) == 4
+    assert [made.identity.program == one.identity.program for made in others] == [True, True, False]
