@@ -18,12 +18,13 @@ SWITCH = yaml.safe_load((ROOT / "playbooks/switch.yml").read_text())[0]
 
 
 def test_the_image_is_there_before_the_slot_is_asked():
-    assert [role["role"] for role in SWITCH["roles"]] == [
+    imported = [task for task in SWITCH["tasks"] if "ansible.builtin.import_role" in task]
+    assert [task["ansible.builtin.import_role"]["name"] for task in imported] == [
         "arcpro.b70.profiles",
         "arcpro.b70.stack",
         "arcpro.b70.slot",
     ]
-    stack = SWITCH["roles"][1]
+    stack = imported[1]
     assert stack["vars"] == {"stack_names": "{{ __profiles_images }}"}
     assert stack["when"] == "__profiles_images | length > 0"
 
