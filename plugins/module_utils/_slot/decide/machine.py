@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from ..model.journal import IDLE, JournalMemory, Verified
+from ..model.journal import JournalMemory, Verified
 from ..model.profile import Profile, parse_profile
 from ..model.quarantine import Quarantine
 from ..model.rendering import Rendering, without_a_start
@@ -460,7 +460,7 @@ def plan(request: Request, seen: SlotSeen) -> SwitchPlan:
     served = _serves(request, seen)
     others = any(unit.running and unit.name not in seen.target_units for unit in known)
     # Clients never reach one that was woken and did not pass its canary.
-    idle = kind is RunKind.STOP and request.who == IDLE
+    idle = kind is RunKind.STOP and bool(seen.drowsy)
     standby = idle or (kind is RunKind.SWITCH and not (partial or beside or batches or request.restart))
     wakes = standby and seen.wakes and request.gate is Gate.VERIFIED
     phases = _forward(

@@ -19,7 +19,6 @@ from ..kinds.kind import Sleep
 from ..kinds.table import kind_of
 from ..look.memory import MEMINFO, SPARED_BYTES, bytes_of, gib, kept_asleep, needed_awake
 from ..look.observe import load_profile, slot_units
-from ..model.journal import IDLE
 from ..model.profile import Profile
 from ..model.slot_file import read_slot_file
 from ..model.standby import Sleeper, read_sleeper, room
@@ -43,11 +42,11 @@ def sleepers(run: Run) -> tuple[UnitState, ...]:
 def ending(run: Run, falls: Sequence[UnitState]) -> tuple[tuple[UnitState, ...], bool]:
     """Return (the sleepers that end now, whether `falls` may sleep).
 
-    All end where a profile without standby is served, or nothing, unless that is because nobody asked. Others end that
+    All end where a profile without standby is served, or nothing, unless what was served falls asleep. Others end that
     can't be woken any more, and the oldest ones where memory has no room for all, or there are too many.
     """
     there, target = sleepers(run), run.profile if run.request.active else None
-    if run.direction is Direction.HALT or not (run.request.who == IDLE if target is None else target.standby):
+    if run.direction is Direction.HALT or not (run.plan.sleeps if target is None else target.standby):
         return there, False
     units = () if target is None else target.units
     known = {unit.name: read_sleeper(run.fx.files, run.layout, unit.name) for unit in there}

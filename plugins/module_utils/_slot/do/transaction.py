@@ -511,7 +511,8 @@ def _why_stopped(run: Run) -> dict[str, Any]:
     """Return the reason of a stop and what the next request loads; if nobody asked for the run, as the journal says."""
     wanted = read_memory(run.fx, run.layout).wanted
     if run.request.mode is Mode.SWITCH:
-        idle = run.served_before if run.request.who == IDLE else None
+        # What nobody asked for before is so still, where this run has met nothing.
+        idle = run.served_before or (wanted and wanted.idle) if run.request.who == IDLE else None
         wanted = Wanted(None, "", "", stamp(run.fx.clock.now()), run.request.who, idle=idle or "")
     if wanted is None or not wanted.idle:
         return {"idle": None, "reason": f"slot {run.layout.slot} was stopped on request"}

@@ -213,7 +213,7 @@ def _said(wanted: Wanted | None, attempt: Attempt | None, line: Mapping[str, Any
     at, outcome, profile = _text(line.get("at")), attempt.outcome, line.get("profile")
     if attempt.target is None and outcome != End.UNTOUCHED:
         # Somebody said so, however far it came: the controller brings it to its end.
-        idle = attempt.source if attempt.who == IDLE else None
+        idle = attempt.source or (wanted and wanted.idle) if attempt.who == IDLE else None
         return Wanted(None, "", "", at, attempt.who, attempt.why, idle=idle or "")
     if outcome == End.COMMITTED:
         gate = attempt.gate or Gate.VERIFIED

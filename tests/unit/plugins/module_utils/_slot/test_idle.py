@@ -53,6 +53,11 @@ def test_a_person_who_stops_it_as_idle_is_named():
     assert told(made) == IDLE
 
 
+def test_it_stays_so_when_it_is_said_again(slot):
+    assert b70ctl(slot.host, "stop", "--idle")[0] == 0
+    assert told(slot.host) == IDLE
+
+
 def test_it_stays_so_after_a_boot_and_a_switch_ends_it(slot):
     slot.reboot()
     slot.run(600)
