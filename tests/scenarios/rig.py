@@ -294,7 +294,7 @@ class Rig:
             path.unlink()
         script = (
             f"systemctl stop {CONTROLLER}; systemctl kill -s KILL '{PREFIX}*'; systemctl stop '{PREFIX}*';"
-            f"systemctl reset-failed '{PREFIX}*'; systemctl kill -s HUP b70-sim-keeper;"
+            f"systemctl reset-failed '{PREFIX}*'; systemctl kill -s URG b70-sim-keeper;"
             f"rm -rf /{WANTS}/{PREFIX}* {SIM_DIR}/reached /var/lib/b70/journal/* /{QUARANTINE}"
             " /var/lib/b70/committed/* /var/lib/b70/evidence/*"
             " /etc/b70-vllm-slot/current.env /run/b70/main/*.json* /run/b70/main/standby; true"

@@ -80,7 +80,7 @@ def test_a_holder_that_stays_is_named_and_left_alone(rig: Rig, recorded: Begin, 
     assert recording.names() <= {old}
     if kind == "port":
         assert f"pid {keeper}" in refused(rig), "the guard does not say who holds the port"
-    rig.must("systemctl", "kill", "-s", "HUP", "b70-sim-keeper")
+    rig.must("systemctl", "kill", "-s", "URG", "b70-sim-keeper")
     wait_for(lambda: rig.ctl("switch", new).code == 0, "the slot is used again once it was let go of")
     rig.wait_settled()
     assert_serves(rig, new)

@@ -20,7 +20,7 @@ def log(text: str) -> None:
 
 
 def keep(sim_dir: Path) -> None:
-    """The keeper: holds what it is given until the time is over or SIGHUP comes."""
+    """The keeper: holds what it is given until its time is over, or SIGURG comes, which ends none that just began."""
     path = sim_dir / "keeper.sock"
     path.unlink(missing_ok=True)
     held: dict[int, float] = {}
@@ -29,7 +29,7 @@ def keep(sim_dir: Path) -> None:
         for descriptor in held:
             held[descriptor] = 0.0
 
-    signal.signal(signal.SIGHUP, release)
+    signal.signal(signal.SIGURG, release)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
         path.chmod(0o666)

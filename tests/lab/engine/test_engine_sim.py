@@ -362,7 +362,7 @@ def test_the_port_stays_with_the_keeper(tmp_path: Path) -> None:
             sim.wait().end()
             with socket.socket() as wants, pytest.raises(OSError, match="in use"):
                 wants.bind(("127.0.0.1", sim.port))
-            keeper.send_signal(signal.SIGHUP)
+            keeper.send_signal(signal.SIGURG)
             until = time.monotonic() + LIMIT_S
             while not free(sim.port):
                 assert time.monotonic() < until, "the keeper does not let go of it"
