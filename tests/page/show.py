@@ -55,7 +55,7 @@ def liveness(verdicts: Sequence[str], looked_s: float = 4, action: dict[str, Any
     ]
     name = "gemma4-12b-it-int4-autoround-c8"
     told = {"schema": 1, "at": _ago(looked_s), "slot": "main", "profile": name}
-    step = {"wanted": f"{name} is the committed profile", "do": "rest", "why": "", "at": None}
+    step = {"wanted": f"{name} is the committed profile", "do": "rest", "why": "", "at": None, "looked": 0}
     if "wedged" in verdicts:
         step |= {"why": "the engine failed; tried twice", "at": _ago(-30)}
     told["next"] = {**step, "book": {"about": name, "tries": {}}}
