@@ -10,7 +10,7 @@ import itertools
 import os
 import socket
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from frontdoor import errors
 from frontdoor.admission.bounds import ConnectionLimiter, MemoryBudget
@@ -41,7 +41,11 @@ _LINGER_S = 5.0
 _LINGER_BYTES = 256 * 1024 * 1024
 
 # The next thing that a connection expects: plain numbers, they are compared several times for each request.
-HEAD, BODY, ANSWER, DISCARD, CLOSED = range(5)
+HEAD: Final = 0
+BODY: Final = 1
+ANSWER: Final = 2
+DISCARD: Final = 3
+CLOSED: Final = 4
 
 
 class Work(Protocol):

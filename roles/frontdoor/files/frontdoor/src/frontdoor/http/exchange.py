@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from typing import Final
 
 from frontdoor import errors
 from frontdoor.admission.permits import Permit
@@ -40,9 +41,9 @@ _STALE_S = 0.5
 # methods that may be repeated (RFC 9110 9.2.2)
 _IDEMPOTENT = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"))
 # methods whose requests say the length of their body even if it is 0
-_WITH_BODY = (b"POST", b"PUT", b"PATCH")
+_WITH_BODY: Final = (b"POST", b"PUT", b"PATCH")
 # bodies below this size are sent in one piece with their head, and what they take is not worth counting
-_SMALL = 16 * 1024
+_SMALL: Final = 16 * 1024
 #: bytes of an answer that is collected, to be told in another form
 MAX_COLLECTED = 8 * 1024 * 1024
 # what the engine says about bytes that the client does not get

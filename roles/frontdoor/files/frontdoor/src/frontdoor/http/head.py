@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import re
+from typing import Final
 
 import httptools
 
@@ -13,36 +14,37 @@ from frontdoor.errors import Refusal
 from frontdoor.policy.form import boundary_of
 from frontdoor.policy.routes import Kind, Route, canonical_path, classify, quote_path
 
-END = b"\r\n\r\n"
+# Final, here and elsewhere: compiled, other names of a module are looked up in its dictionary each time.
+END: Final = b"\r\n\r\n"
 # The header line of event streams for proxies in front: nginx would collect kilobytes of events before it sends any.
 _UNBUFFERED = b"X-Accel-Buffering: no\r\n"
 #: header lines of one that begins before the engine's does
 EVENT_STREAM = b"Content-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-store\r\n" + _UNBUFFERED
 _ACCEPTS = re.compile(rb"(?im)^accept-encoding:.*\n")
 # from this status on it is the engine that failed
-FAILURE = 500
+FAILURE: Final = 500
 # Hop-by-hop fields (RFC 9110 7.6.1) and those this proxy writes itself.
-_HOP_BY_HOP = frozenset(
+_HOP_BY_HOP: Final = frozenset(
     b"connection keep-alive proxy-connection proxy-authenticate proxy-authorization".split()
     + b"te trailer transfer-encoding upgrade".split()
 )
-_REQUEST_OWN = _HOP_BY_HOP | frozenset(
+_REQUEST_OWN: Final = _HOP_BY_HOP | frozenset(
     b"host content-length expect http2-settings".split()
     + b"forwarded x-forwarded-for x-forwarded-host x-forwarded-proto x-real-ip x-request-id".split()
 )
 # a name for the request, as the client or a proxy gave it, which may stand in a log
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
 _TRACE = re.compile(rb"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
-_FORWARDED = frozenset(b"forwarded via x-forwarded-for x-real-ip".split())
+_FORWARDED: Final = frozenset(b"forwarded via x-forwarded-for x-real-ip".split())
 _SECRET = frozenset(b"authorization x-api-key".split())
-_SINGLE = _SECRET | frozenset(b"host content-length transfer-encoding content-type".split())
-_REQUEST_OWN_AND_SECRET = _REQUEST_OWN | _SECRET
-_LENGTH = frozenset((b"content-length",))
-_RESPONSE_OWN = _HOP_BY_HOP | {b"x-request-id"}
-_NO_TOKENS: frozenset[bytes] = frozenset()
-_PLAIN = frozenset((b"", b"identity"))
+_SINGLE: Final = _SECRET | frozenset(b"host content-length transfer-encoding content-type".split())
+_REQUEST_OWN_AND_SECRET: Final = _REQUEST_OWN | _SECRET
+_LENGTH: Final = frozenset((b"content-length",))
+_RESPONSE_OWN: Final = _HOP_BY_HOP | {b"x-request-id"}
+_NO_TOKENS: Final[frozenset[bytes]] = frozenset()
+_PLAIN: Final = frozenset((b"", b"identity"))
 # Longer targets, and those with a query, are unlikely to repeat; a query may hold what no memory should.
-_SHORT = 256
+_SHORT: Final = 256
 # The form of a Host field or of a target's authority (RFC 9110 7.2), without commas, which two readers could split.
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+(?:%25[A-Za-z0-9._~-]+)?\])(?::[0-9]{0,5})?")
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*)")

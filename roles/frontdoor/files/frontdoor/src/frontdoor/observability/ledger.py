@@ -8,6 +8,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from frontdoor.admission.quotas import Quotas
 from frontdoor.errors import Refusal
@@ -19,7 +20,7 @@ from frontdoor.policy.routes import Kind, Route
 # Entries are settled a little later, not at the end of the request: its client is likely to ask again at once. If there
 # are so many before, they are settled then: more would hold up whoever comes next.
 _LATER_S = 0.01
-_BATCH = 32
+_BATCH: Final = 32
 # refusals at the door that are logged one by one between two sweeps; the others are counted
 _REFUSALS_LOGGED = 20
 
@@ -27,10 +28,10 @@ _REFUSALS_LOGGED = 20
 _NOWHERE = Route(Kind.UNKNOWN, "")
 
 # the beginning of the engine's report of tokens
-_REPORT = b'"usage":'
+_REPORT: Final = b'"usage":'
 #: bytes of an answer's end in which a report may stand; further back is text of the model, which is never one
-KEPT = 4096
-_COUNT = re.compile(rb'"(prompt_tokens|input_tokens|completion_tokens|output_tokens)"\s*:\s*(\d{1,12})')
+KEPT: Final = 4096
+_COUNT: Final = re.compile(rb'"(prompt_tokens|input_tokens|completion_tokens|output_tokens)"\s*:\s*(\d{1,12})')
 
 
 def usage(tail: bytes) -> tuple[int, int] | None:

@@ -11,7 +11,7 @@ come as texts. A scoring takes one permit whatever it compares: each of its item
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from frontdoor.config import NUMBERS
 from frontdoor.errors import Refusal, too_many_generations
@@ -26,12 +26,12 @@ _PROMPTS = {
     BATCH: ("messages",),
 }
 # llama.cpp's own word for it
-_NUMBERS = (*NUMBERS, "n_cmpl")
+_NUMBERS: Final = (*NUMBERS, "n_cmpl")
 # more than any limit
 _ANY = 2**31
 
 
-ONE = 1, 1
+ONE: Final = 1, 1
 
 
 def asked(path: str, document: Document) -> tuple[int, int] | Refusal:

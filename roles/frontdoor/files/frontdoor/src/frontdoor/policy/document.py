@@ -16,7 +16,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections import Counter
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -24,7 +24,7 @@ from frontdoor.errors import Refusal
 from frontdoor.policy.outline import MARK, SHORT, Outline
 
 _MAX_TOLD = 100
-_SPACES = b" \t\r\n"
+_SPACES: Final = b" \t\r\n"
 _BOMS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 ENCODING = Refusal(400, "encoding_unsupported", "the request body must be JSON in UTF-8, without a byte order mark")
@@ -33,10 +33,10 @@ INTRICATE = Refusal(
 )
 _NO_OBJECT = "the request body must be a JSON object"
 #: what does not even begin like one; no engine reads more in it
-NOT_AN_OBJECT = Refusal(400, "invalid_json", _NO_OBJECT)
-BROKEN = Refusal(400, "invalid_json", f"{_NO_OBJECT}, and cannot be parsed")
+NOT_AN_OBJECT: Final = Refusal(400, "invalid_json", _NO_OBJECT)
+BROKEN: Final = Refusal(400, "invalid_json", f"{_NO_OBJECT}, and cannot be parsed")
 # where it has to begin
-_BEGINNING = 1024
+_BEGINNING: Final = 1024
 
 
 class _Ambiguous(Exception):
@@ -66,7 +66,7 @@ def _decimal(digits: str) -> float:
     return value
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_constant, parse_float=_decimal)
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_members, parse_constant=_constant, parse_float=_decimal)
 
 
 def _read(body: bytes | bytearray) -> dict[str, Any] | Refusal:
