@@ -17,7 +17,7 @@ SCHEMA = Path(__file__).parents[4] / "slot/files/schema/liveness.schema.json"
 AT = "2026-06-07T09:00:00Z"
 UNIT = "b70-slot-main-tiny-a.service"
 NEXT = {"wanted": "tiny-a is the committed profile", "do": "rest", "why": "it failed; tried twice", "at": AT}
-NEXT |= {"book": {"about": "tiny-a", "tries": {}}}
+NEXT |= {"looked": 1.5, "book": {"about": "tiny-a", "tries": {}}}
 
 
 def engine(verdict: str, index: int | None = None) -> dict[str, Any]:
