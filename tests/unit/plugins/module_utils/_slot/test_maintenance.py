@@ -55,7 +55,7 @@ def test_a_record_that_cannot_be_read_holds(fake_host):
 
 def test_the_module_predicts_sets_and_ends_it(tmp_path):
     given = {name: str(tmp_path / name) for name in ("config_dir", "run_dir", "state_dir", "unit_dir")}
-    given |= {"slot": "main", "state": "present", "reason": WHY, "requested_by": "ann"}
+    given |= {"slot": "main", "frontdoor_url": "", "state": "present", "reason": WHY, "requested_by": "ann"}
     assert run_maintenance(given, check_mode=True)["changed"]
     assert not (tmp_path / "state_dir").exists()
     begun = run_maintenance(given, check_mode=False)
