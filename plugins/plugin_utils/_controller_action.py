@@ -13,6 +13,9 @@ from ansible.errors import AnsibleLookupError
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import lookup_loader
 
+# For the lookup catalogue: what the process of the play has imported, its forks, one for each task and host, have too.
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue import shared  # noqa: F401
+
 # The options of the fragment arcpro.b70.catalogue.
 CATALOGUE: dict[str, dict[str, Any]] = {
     "profile_dirs": {"type": "list", "elements": "str", "default": []},
