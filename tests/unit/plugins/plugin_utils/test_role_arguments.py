@@ -96,8 +96,10 @@ def run(monkeypatch, role, variables, **words):
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp, task_vars: {})
     plugin = object.__new__(b70_role_arguments.ActionModule)
     plugin._task = SimpleNamespace(args={"role_path": str(role), **words})
-    plugin._templar = SimpleNamespace(template=lambda value: value)
-    return plugin.run(None, variables)
+    templar = SimpleNamespace(template=lambda value: value)
+    plugin._templar = SimpleNamespace(copy_with_new_env=lambda available_variables: templar)
+    alone = {"inventory_hostname": "one", "ansible_play_batch": ["one"], "hostvars": SimpleNamespace(raw_get=None)}
+    return plugin.run(None, {**variables, **alone})
 
 
 @pytest.fixture
