@@ -85,7 +85,7 @@ verified_by:
       description: The number of repeats.
       type: int
     sha256:
-      description: Hash of the normalised answer. Empty if it was verified by an earlier version.
+      description: Hash of the normalised answer.
       type: str
     request:
       description: Hash of the question.

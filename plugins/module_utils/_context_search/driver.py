@@ -41,8 +41,7 @@ _DONE = "the search for a context is done, and the slot goes back"
 class SearchPlan:
     """The range of a search. most: 0 takes the longest context that the model knows.
 
-    probe_timeout: seconds for each probe of a length that passes; 0 sends none, as searches did before there were
-    probes.
+    probe_timeout: seconds for each probe of a length that passes; 0 sends none.
     """
 
     profile: str

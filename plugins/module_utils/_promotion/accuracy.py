@@ -76,14 +76,7 @@ class QuestionSet:
 
 
 def asked_of(profile: Profile, target: str, api_key: str = "") -> QuestionSet:
-    """Return what to ask a profile whose model chats.
-
-    :raises AccuracyError: if the profile was rendered before there were such questions.
-    """
-    if profile.accuracy is None:
-        raise AccuracyError(
-            f"the profile {profile.name} on this host has no accuracy; render it again with the role slot"
-        )
+    """Return what to ask a profile whose model chats."""
     engine, rules = profile.engine, profile.frontdoor
     kwargs = {**(rules.chat_template_kwargs or {}), **(engine.reasoning.template_kwargs if engine.reasoning else {})}
     tokens = _ANSWER_TOKENS + engine.reasoning_room

@@ -160,7 +160,7 @@ def summary(plan: SoakPlan, seen: Mapping[str, Any]) -> str:
     rates = [rate for cycle in seen["cycles"] if (rate := _rate(cycle)) is not None]
     speed = f", {min(rates):g} to {max(rates):g} tok/s" if rates else ""
     of = f" (first cycles {usual:g})" if usual is not None else ""
-    waits = [cycle["load"].get("mean_ttft_s") for cycle in seen["cycles"] if _rate(cycle) is not None]
+    waits = [cycle["load"]["mean_ttft_s"] for cycle in seen["cycles"] if _rate(cycle) is not None]
     first = [wait for wait in waits if wait is not None]
     ttft = f", first token after {min(first):g} to {max(first):g} s" if first else ""
     return f"{len(seen['cycles'])} cycles, {_in_words(counts(seen['anomalies']))}{speed}{of}{ttft}"

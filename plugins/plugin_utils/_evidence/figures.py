@@ -126,8 +126,7 @@ def _short(text: str | None) -> str:
 
 
 def _watts(cards: Iterable[Mapping[str, Any]]) -> str:
-    # Older records have no power caps.
-    found = {card.get("power_cap_w") for card in cards}
+    found = {card["power_cap_w"] for card in cards}
     return (
         ", ".join("unknown" if watts is None else f"{watts:g} W" for watts in sorted(found, key=lambda one: one or 0))
         or "none"

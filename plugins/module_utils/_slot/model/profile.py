@@ -310,9 +310,9 @@ class Profile:
     frontdoor: Frontdoor
     canary: Canary
     fingerprint: str
-    examined: str | None = None  # see production.examined
+    examined: str  # see production.examined
+    accuracy: Accuracy
     unit_sha256: str | None = None  # of the unit's text as it was rendered
-    accuracy: Accuracy | None = None
     accepted_rules: tuple[str, ...] = ()  # of its stack, that it breaks on purpose, in words
     replica: int | None = None  # which engine of several this is, in `singles`
     liveness: Liveness = field(default_factory=Liveness)

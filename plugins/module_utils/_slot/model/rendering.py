@@ -184,6 +184,5 @@ def without_a_start(old: Rendering, new: Rendering, *, asked: bool) -> Rendering
     after["engine"].pop("beside", None)
     if "beside" in before["engine"]:
         after["engine"]["beside"] = before["engine"]["beside"]
-    if "examined" in after:
-        after["examined"] = examined(after)
+    after["examined"] = examined(after)
     return old if after == before else replace(old, profile=json.dumps(after, indent=2) + "\n")

@@ -19,7 +19,10 @@ HOST: dict[str, Any] = {
     "cores": 32,
     "memory_gib": 125.6,
     "kernel": "7.0.0-38-generic",
-    "cards": [{"address": f"0000:{bus}:00.0", "driver": "xe", "guc": "70.54.0"} for bus in ("03", "2b", "43", "63")],
+    "cards": [
+        {"address": f"0000:{bus}:00.0", "driver": "xe", "guc": "70.54.0", "power_cap_w": None}
+        for bus in ("03", "2b", "43", "63")
+    ],
     "launch_latency_us": None,
     "all_reduce_us": None,
 }

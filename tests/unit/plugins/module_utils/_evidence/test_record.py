@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence import record as records
 from unit import contracts
 from unit.plugins.module_utils._evidence.records import HOST, record
-from unit.plugins.plugin_utils._evidence.fleet import former_search, former_soak, search, soak
+from unit.plugins.plugin_utils._evidence.fleet import search, soak
 
 
 def test_the_schemas_are_some():
@@ -27,8 +27,8 @@ def test_the_kinds_of_schema_and_code_are_the_same():
     assert set(records.KINDS) <= set(contracts.schema("record")["$defs"])
 
 
-@pytest.mark.parametrize("one", [soak, search, former_soak, former_search])
-def test_records_of_this_and_the_former_version_keep_to_the_schema(one):
+@pytest.mark.parametrize("one", [soak, search])
+def test_records_keep_to_the_schema(one):
     contracts.check("record", json.dumps(one("2026-11-20")))
 
 

@@ -115,13 +115,6 @@ def test_a_small_context_keeps_room_for_the_question():
     assert accuracy.asked_of(small, "http://127.0.0.1:8000").tokens == 2048 - 512
 
 
-def test_a_profile_of_an_earlier_version_is_to_be_rendered_again():
-    profile = profile_data("a")
-    del profile["accuracy"]
-    with pytest.raises(AccuracyError, match="render it again"):
-        accuracy.asked_of(profile_of(profile), "http://127.0.0.1:8000")
-
-
 def test_the_profile_of_the_lab_has_its_own_questions():
     profile = load_catalogue([LAB])["tiny-a"]
     assert load_catalogue([LAB])["tiny-corrupt"]["accuracy"] == profile["accuracy"]

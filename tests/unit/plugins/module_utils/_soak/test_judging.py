@@ -172,10 +172,3 @@ def test_the_summary_is_one_line() -> None:
         "first token after 2.551 to 2.551 s"
     )
     assert judging.summary(PLAN, seen([])) == "0 cycles, no anomaly"
-
-
-def test_cycles_of_the_former_version_have_no_first_tokens() -> None:
-    found = seen(USUAL)
-    for row in found["cycles"]:
-        del row["load"]["mean_ttft_s"]
-    assert judging.summary(PLAN, found) == "3 cycles, no anomaly, 765.44 to 784.37 tok/s (first cycles 781.04)"

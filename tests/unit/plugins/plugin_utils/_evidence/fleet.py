@@ -196,29 +196,6 @@ def search(day: str, **given: Any) -> dict[str, Any]:
     return record("context_search", f"{day}T01:00:00Z", data=data, **given)
 
 
-# What soaks and searches did not write before there were probes; records on hosts stay as they were written.
-NEWER = ("prompt_tokens", "mean_ttft_s", "probes", "problem")
-
-
-def former(rows: Sequence[dict[str, Any] | None]) -> list[dict[str, Any] | None]:
-    """Return loads or trials as they were written before."""
-    return [row and {key: value for key, value in row.items() if key not in NEWER} for row in rows]
-
-
-def former_soak(day: str) -> dict[str, Any]:
-    found = soak(day)
-    cycles = found["data"]["cycles"]
-    for row, load in zip(cycles, former([row["load"] for row in cycles]), strict=True):
-        row["load"] = load
-    return found
-
-
-def former_search(day: str) -> dict[str, Any]:
-    found = search(day)
-    found["data"]["trials"] = former(found["data"]["trials"])
-    return found
-
-
 ITEMS = {
     "models": "tiny-a with 2048 tokens",
     "text": "answered 'I am tiny-a and I know only a few answers.'",
