@@ -14,7 +14,7 @@ from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import lookup_loader
 
 # For the lookup catalogue: what the process of the play has imported, its forks, one for each task and host, have too.
-from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue import shared  # noqa: F401
+from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue import shared  # noqa: F401  # pylint: disable=unused-import
 
 # The options of the fragment arcpro.b70.catalogue.
 CATALOGUE: dict[str, dict[str, Any]] = {

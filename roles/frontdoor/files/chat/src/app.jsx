@@ -44,9 +44,8 @@ async function copy(text) {
 }
 
 function Copy({ text }) {
-  const [copied, setCopied] = useState(false);
-  useEffect(() => setCopied(false), [text]);
-  return <button class="quiet copy" onClick={() => copy(text).then(() => setCopied(true))}>{copied ? "Copied" : "Copy"}</button>;
+  const [copied, setCopied] = useState(null);
+  return <button class="quiet copy" onClick={() => copy(text).then(() => setCopied(text))}>{copied === text ? "Copied" : "Copy"}</button>;
 }
 
 function Markdown({ text }) {
