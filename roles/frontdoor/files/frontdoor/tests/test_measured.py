@@ -76,7 +76,7 @@ def script(run: Bench, parts: list[bytes], cut: bool = False, head: bytes = b"",
     run.engine.script = answer
 
 
-def plain(run: Bench, body: bytes, extra: str = "", framing: str = "length") -> None:
+def plain(run: Bench, body: bytes, extra: str = "", framing: str = "length", pause_s: float = 0.0) -> None:
     async def answer(call: Call) -> None:
         top = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n{extra}".encode()
         if framing == "length":
@@ -86,6 +86,7 @@ def plain(run: Bench, body: bytes, extra: str = "", framing: str = "length") -> 
             for at in range(0, len(body), 50):
                 piece = body[at : at + 50]
                 await call.send(b"%x\r\n%b\r\n" % (len(piece), piece))
+                await asyncio.sleep(pause_s)
             await call.send(b"0\r\n\r\n")
         else:
             await call.send(top + b"Connection: close\r\n\r\n" + body)
@@ -238,6 +239,14 @@ async def test_an_answer_too_long_to_hold_passes_as_it_is(tmp_path: Path) -> Non
         # nothing says how long it will be
         plain(run, body, framing="chunked")
         assert (await asked(run, CHAT)).json["error"]["code"] == "bad_engine_response"
+
+
+@on_loop
+async def test_an_answer_that_goes_on_coming_is_not_taken_for_silence(tmp_path: Path) -> None:
+    async with bench(tmp_path, state={"limits": {"backend_timeout_s": 3}}) as run:
+        plain(run, json.dumps({"x": "y" * 200}).encode(), framing="chunked", pause_s=2)
+        answer = await asked(run, CHAT)
+        assert (answer.status, set(answer.json["metrics"])) == (200, FIELDS)
 
 
 @on_loop

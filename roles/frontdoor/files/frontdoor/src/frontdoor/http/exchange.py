@@ -48,6 +48,7 @@ _SMALL: Final = 16 * 1024
 MAX_COLLECTED = 8 * 1024 * 1024
 # what the engine says about bytes that the client does not get
 _ABOUT_BYTES = re.compile(rb"(?im)^(?:content-length|etag|last-modified|[a-z-]*digest|content-md5|accept-ranges):.*\n")
+_TOO_LONG = "it is too long to be told in another form"
 _CLOSED = Refusal(502, "engine_closed", "the engine closed the connection before it answered")
 
 
@@ -279,6 +280,9 @@ class Exchange:
             self._broken("a stream was asked for, and it is none")
             return
         if self._collects(response):
+            if (response.length or 0) > MAX_COLLECTED:
+                self._broken(_TOO_LONG)
+                return
             self._collected, self._relay = response, relay_for(response, client_chunks=False)
             connection.receiver = self._collect
             self._collect(rest)
@@ -327,25 +331,30 @@ class Exchange:
         return self._client.opened and (response.status != 200 or response.length is not None)
 
     def _collect(self, data: bytes) -> None:
-        response, relay = self._collected, self._relay
+        response, relay, replica = self._collected, self._relay, self._replica
         assert response is not None
         assert relay is not None
+        self._received += len(data)
+        # a list has one limit for all of it
+        if self._permit is not None and replica is not None:
+            self._last_activity = self._server.loop.time()
+            replica.health.heard += 1
         try:
             self._content += relay.feed(data)
         except ResponseError as exc:
             self._broken(str(exc))
             return
         if len(self._content) > MAX_COLLECTED:
-            self._broken("it is too long to be told in another form")
+            self._broken(_TOO_LONG)
         elif relay.complete:
             self._give_back(relay.reusable and response.keep_alive)
             self._tell_collected()
 
     def _tell_collected(self) -> None:
         assert self._collected is not None
-        content = bytes(self._content)
+        content, self._content = bytes(self._content), bytearray()
         self._accept(self._collected)
-        self._received, self._tail = len(content), content[-KEPT:]
+        self._tail = content[-KEPT:]
         self._tell(self._collected, content)
 
     def _tell(self, response: ResponseHead, content: bytes) -> None:

@@ -22,16 +22,16 @@ _EVENT = re.compile(rb".+?(?:\n\n|\r\n\r\n|\r\r|\Z)", re.DOTALL)
 _MAX_HELD = 1024 * 1024
 
 
-def tells_usage(events: bytes) -> bool:
+def _tells_usage(events: bytes) -> bool:
     """Tell whether there may be a report of tokens."""
     return events.find(b'"usage":{') >= 0 or events.find(b'"usage": {') >= 0
 
 
 def without_usage(events: bytes) -> bytes:
     """Return the whole events of a chat or a completion without those that only report tokens."""
-    if not tells_usage(events):
+    if not _tells_usage(events):
         return events
-    return b"".join([event for event in _EVENT.findall(events) if not (tells_usage(event) and _only_reports(event))])
+    return b"".join([event for event in _EVENT.findall(events) if not (_tells_usage(event) and _only_reports(event))])
 
 
 def _only_reports(event: bytes) -> bool:
@@ -104,7 +104,7 @@ class StreamRelay:
         """Return what the client is sent of what was read; sets `complete` at the end. Raises ResponseError."""
         scanner = self._scanner
         passes = self._between and data.endswith(self._ends) and is_one_chunk(data)
-        if passes and (self._edit is None or (self._hides and not tells_usage(data))):
+        if passes and (self._edit is None or (self._hides and not _tells_usage(data))):
             return data
         if scanner is None:
             return self._wrap(self._edited(self._events_in(data)))
