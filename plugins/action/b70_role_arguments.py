@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._controller_action import ControllerAction
-from ansible_collections.arcpro.b70.plugins.plugin_utils._role_arguments import faults, options_of, unknown
+from ansible_collections.arcpro.b70.plugins.plugin_utils._role_arguments import faults, options_of, unknown, with_hosts
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "role_path": {"type": "path", "required": True},
@@ -33,11 +33,15 @@ class ActionModule(ControllerAction):
         options = options_of(role)
         shapes = {name: option for name, option in options.items() if name not in given["words"]}
         shapes |= {name: {"type": "dict"} for name in given["mappings"]}
-        hosts = [host for host in variables["ansible_play_batch"] if host != variables["inventory_hostname"]]
-        problems: dict[str, None] = {}
-        for own in (variables, *map(variables["hostvars"].raw_get, hosts)):
+        first = variables["inventory_hostname"]
+        others = [host for host in variables["ansible_play_batch"] if host != first]
+        found: dict[str, list[str]] = {}
+        for host, own in ((first, variables), *((host, variables["hostvars"].raw_get(host)) for host in others)):
             template = self._templar.copy_with_new_env(available_variables={**variables, **own}).template
-            problems |= dict.fromkeys(faults(shapes, own, template))
-            if given["refuse_unknown"]:
-                problems |= dict.fromkeys(unknown(role.name, options, own))
-        return {"failed": bool(problems), "msg": " ".join(problems)}
+            said = [
+                *faults(shapes, own, template),
+                *(unknown(role.name, options, own) if given["refuse_unknown"] else ()),
+            ]
+            for text in dict.fromkeys(said):
+                found.setdefault(text, []).append(host)
+        return {"failed": bool(found), "msg": " ".join(with_hosts(found, 1 + len(others)))}

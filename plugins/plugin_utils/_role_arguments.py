@@ -169,7 +169,12 @@ def site_faults(
             if said:
                 where = origin(written[name]) or origin(name)
                 found.setdefault(f"{where}: {said}" if where else said, []).append(host)
-    return [text if len(on) == len(hosts) else f"{text} (on {', '.join(on)})" for text, on in found.items()]
+    return with_hosts(found, len(hosts))
+
+
+def with_hosts(found: Mapping[str, Sequence[str]], count: int) -> list[str]:
+    """Return each sentence with the hosts that it is about, unless it is about all ``count`` of them."""
+    return [text if len(on) == count else f"{text} (on {', '.join(on)})" for text, on in found.items()]
 
 
 def commanded_faults(

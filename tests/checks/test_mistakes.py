@@ -61,3 +61,15 @@ def test_a_mistake_is_told_in_few_lines_with_its_place_and_what_to_do(
     assert 0 < len(lines) <= LINES, done.stdout
     assert [text for text in expected if text not in said(" ".join(lines))] == [], done.stdout
     assert "The lookup plugin" not in done.stdout
+
+
+def test_a_mistake_of_one_host_is_told_with_its_name(tmp_path: Path) -> None:
+    two = UNREACHABLE.replace("one", "two")
+    (tmp_path / "hosts").write_text(f"[b70_hosts]\n{UNREACHABLE}\n{two} b70_profile=flash-next-awk\n")
+    done = play("site", inventory=str(tmp_path / "hosts"), check=True)
+    assert 'there is no profile "flash-next-awk"' in said(done.stdout.partition("fatal: [two]: FAILED!")[2]), (
+        done.stdout
+    )
+    (tmp_path / "hosts").write_text(f"[b70_hosts]\n{UNREACHABLE}\n{two} report_people=abc\n")
+    done = play("report", inventory=str(tmp_path / "hosts"), check=True)
+    assert "(on two)" in said(done.stdout), done.stdout
