@@ -55,6 +55,11 @@ def known_models(
         raise AnsibleFilterError(f"known_models: {error}") from error
 
 
+def _refuse_other(name: str, profiles: object, stacks: object) -> None:
+    if not isinstance(profiles, Mapping) or not isinstance(stacks, Mapping):
+        raise AnsibleFilterError(f"{name} needs the profiles and the stacks (lookup, kind=stacks), two mappings")
+
+
 def profile_offers(
     profiles: Mapping[str, Any],
     stacks: Mapping[str, Any],
@@ -65,8 +70,7 @@ def profile_offers(
     everything: bool = False,
 ) -> list[str]:
     """Return lines about the profiles that so many cards can serve."""
-    if not isinstance(profiles, Mapping) or not isinstance(stacks, Mapping):
-        raise AnsibleFilterError("profile_offers needs the profiles and the stacks (lookup, kind=stacks), two mappings")
+    _refuse_other("profile_offers", profiles, stacks)
     if str(cards) and not str(cards).isdecimal():
         raise AnsibleFilterError(f"profile_offers: cards is a number, as -e cards=2, not {cards!r}")
     count = int(cards) if str(cards) else None
@@ -81,8 +85,7 @@ def catalogue_page(
     profiles: Mapping[str, Any], stacks: Mapping[str, Any], refused_statuses: Sequence[str] = choose.REFUSED
 ) -> str:
     """Return the page of the catalogue as HTML."""
-    if not isinstance(profiles, Mapping) or not isinstance(stacks, Mapping):
-        raise AnsibleFilterError("catalogue_page needs the profiles and the stacks (lookup, kind=stacks), two mappings")
+    _refuse_other("catalogue_page", profiles, stacks)
     return page.catalogue_page(plain(profiles), plain(stacks), list(refused_statuses))
 
 

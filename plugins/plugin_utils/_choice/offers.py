@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils._evidence.record import KINDS
@@ -94,7 +94,7 @@ def offers(
     shown = [profile for profile in fitting if cards is None or not against_cards(profile, cards)]
     served = {profile["name"] for profile in shown if not not_served(profile, stacks, refused)}
 
-    best = [profile for profile in ranked(shown, stacks, refused, cards) if everything or profile["name"] in served]
+    best = [profile for profile in ranked(shown, served, cards) if everything or profile["name"] in served]
     lines: list[str] = []
     if everything:
         told = [[*_lines(profile, stacks, refused)] for profile in best]
@@ -113,14 +113,15 @@ def offers(
     return lines
 
 
-def ranked(
-    profiles: Iterable[Profile], stacks: Stacks, refused: Sequence[str], cards: int | None = None
-) -> list[Profile]:
-    """Return the profiles in the order of a list: recommended for so many cards, more cards, served, best status."""
+def ranked(profiles: Iterable[Profile], served: Collection[str], cards: int | None = None) -> list[Profile]:
+    """Return the profiles in the order of a list: recommended for so many cards, more cards, served, best status.
+
+    :param served: the names of those that can be served.
+    """
 
     def rank(profile: Profile) -> tuple[Any, ...]:
-        served, first = not not_served(profile, stacks, refused), cards in _recommended(profile)
-        return (not first, -cards_needed(profile), not served, STATUSES.index(profile["status"]), profile["name"])
+        name, first = profile["name"], cards in _recommended(profile)
+        return (not first, -cards_needed(profile), name not in served, STATUSES.index(profile["status"]), name)
 
     return sorted(profiles, key=rank)
 

@@ -39,7 +39,8 @@ narrow();
 
 def catalogue_page(profiles: Mapping[str, Profile], stacks: Stacks, refused: Sequence[str] = REFUSED) -> str:
     """Return the page: one row for each profile, the recommended first, with what is known and how sure that is."""
-    found = ranked(profiles.values(), stacks, refused)
+    against = {name: not_served(profile, stacks, refused) for name, profile in profiles.items()}
+    found = ranked(profiles.values(), [name for name, reasons in against.items() if not reasons])
     cards = sorted({profile["cards"] for profile in found})
     statuses = [status for status in STATUSES if any(profile["status"] == status for profile in found)]
     form = (
@@ -49,7 +50,7 @@ def catalogue_page(profiles: Mapping[str, Profile], stacks: Stacks, refused: Seq
         '<output name="count"></output></form>'
     )
     heads = "".join(f'<th scope="col">{head}</th>' for head in OVERVIEW)
-    rows = "".join(_row(profile, not_served(profile, stacks, refused)) for profile in found)
+    rows = "".join(_row(profile, against[profile["name"]]) for profile in found)
     table = f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
     return document("Profiles for Intel Arc Pro B70", form + table, _STYLE, _SCRIPT)
 
