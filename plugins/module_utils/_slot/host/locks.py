@@ -38,7 +38,7 @@ class FileLocks:
             os.ftruncate(handle, 0)
 
     def _acquire(self, handle: int, path: PurePosixPath, timeout_s: float) -> None:
-        note, waited = "", 0.0
+        note, waited, empty_since = "", 0.0, float("inf")
         for waited in poll(self._clock, max(timeout_s, SETTLE_LIMIT_S), _INTERVAL_S):
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -46,7 +46,9 @@ class FileLocks:
             except BlockingIOError:
                 note = os.pread(handle, 500, 0).decode("utf-8", "replace").strip()
             # A holder writes its note just after it got the lock.
-            if waited >= timeout_s + (0 if note else _NOTE_S) and not note.endswith((SETTLING, RENDERING)):
+            empty_since = float("inf") if note else min(empty_since, waited)
+            enough = waited >= timeout_s and (note or waited >= empty_since + _NOTE_S)
+            if enough and not note.endswith((SETTLING, RENDERING)):
                 break
         raise HostFault(
             f"the slot's lock {path} is held by another switch: {note or 'its holder left no note'}; "

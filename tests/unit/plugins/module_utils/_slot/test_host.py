@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -36,7 +37,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.systemd impo
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.journal import JOURNAL_TAIL_BYTES
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import recorded
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.journal import encode, remember
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import RENDERING, SETTLING
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import RENDERING, SETTLING, Clock
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Layout, SlotFault, ToldToEndFault
 from unit.plugins.module_utils._slot.fake_host import LAYOUT
 
@@ -522,3 +523,24 @@ def test_a_lock_that_only_settles_or_writes_files_is_waited_for(tmp_path, work):
     # Its own limit is zero, and still it gets the lock: nobody asked for what the holder does.
     with locks.hold(path, "pid 8 (somebody): a", 0):
         thread.join(60)
+
+
+def test_a_holder_that_has_just_the_lock_may_write_its_note_however_long_another_had_it(tmp_path):
+    path = tmp_path / "lock"
+    holder = path.open("a")
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    path.write_text(f"pid 7 (systemd): {SETTLING}")
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        """The first holder goes after ten seconds; the next one writes its note half a second later, and goes."""
+        nonlocal now
+        now += seconds
+        if now >= 10.0:
+            path.write_text("" if now < 10.5 else f"pid 8 (systemd): {SETTLING}")
+        if now >= 20.0:
+            holder.close()
+
+    clock = cast(Clock, SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+    with FileLocks(clock).hold(PurePosixPath(path), "me", 0.0):
+        assert path.read_text() == "me\n"
