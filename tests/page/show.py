@@ -95,7 +95,7 @@ def phases() -> dict[str, dict[str, Any]]:
             **closed,
             **nothing,
             "phase": "stopped",
-            "reason": "idle since 2026-06-07T09:08:44Z, the next request loads tiny-a",
+            "reason": "idle since 2026-06-07T09:08:44Z; where requests load models, the next one loads tiny-a",
             "idle": {"profile": "tiny-a", "since": "2026-06-07T09:08:44Z"},
         },
         "failed": {**closed, **nothing, "phase": "failed", "reason": WRONG},

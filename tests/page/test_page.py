@@ -109,7 +109,7 @@ TOLD = {
     "back": ("Switching", f"{NEW} → {OLD}", "no new requests are taken"),
     "stopping": ("Stopping", NEW, "no new requests are taken"),
     "stopped": ("Stopped", "No model is served", "slot main was stopped on request"),
-    "idle": ("Idle", "tiny-a", "^Idle since .+, because nobody asked for it. The next request loads it.$"),
+    "idle": ("Idle", "tiny-a", "^Idle since .+, because nobody asked for it.$"),
     "failed": ("Failed", "No model is served", "b70ctl status"),
 }
 

@@ -69,7 +69,7 @@ class Wanted:
     def published(self) -> str:
         """Return it for everybody, without who said it."""
         if self.idle:
-            return f"idle since {self.at}, the next request loads {self.idle}"
+            return f"idle since {self.at}; where requests load models, the next one loads {self.idle}"
         what = "what runs is left for a look" if self.left else f"{self.profile or 'nothing'} is to be served"
         return f"{what}, as somebody said at {self.at}"
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -465,8 +467,11 @@ async def test_a_model_that_sleeps_is_expected_soon(tmp_path: Path) -> None:
         host.note("tiny-a", "tiny-a", outcome="committed", seconds=900.0, way="plain")
         await until(lambda: host.run.app.first.slot.state.idle, 2 * IDLE_S)
         told = {"schema": 1, "engines": [], "next": None, "standby": [{"profile": "tiny-a", "since": "", "bytes": 1}]}
-        told |= dict.fromkeys(("at", "policy", "verification", "action", "counts", "cards"))
-        note.write_text(json.dumps(told))
+        told |= dict.fromkeys(("policy", "verification", "action", "counts", "cards"))
+        # one that is this old was left by a controller that does not run any more
+        note.write_text(json.dumps(told | {"at": "2020-06-07T09:00:00Z"}))
+        assert (await host.models())["served-tiny-a"] == "loadable"
+        note.write_text(json.dumps(told | {"at": datetime.fromtimestamp(time.time(), UTC).isoformat()}))
         assert (await host.models())["served-tiny-a"] == "standby"
         assert (await host.ask("tiny-a")).status == 200
         await until(lambda: host.run.app.first.slot.state.idle, 2 * IDLE_S)

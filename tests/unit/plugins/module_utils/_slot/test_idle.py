@@ -13,7 +13,7 @@ from unit.plugins.module_utils._slot.calls import b70ctl, host, killed_anywhere
 from unit.plugins.module_utils._slot.controlled import Controlled
 from unit.plugins.module_utils._slot.fake_host import FakeHost
 
-IDLE = ("stopped", "idle since T, the next request loads a", "a")
+IDLE = ("stopped", "idle since T; where requests load models, the next one loads a", "a")
 
 
 def stopped() -> FakeHost:
@@ -42,7 +42,7 @@ def test_it_is_told_and_nothing_is_started(slot):
     lines = b70ctl(slot.host, "status")[1].splitlines()
     assert lines[0].startswith("wanted: nothing, said by idle at ")
     assert lines[0].endswith("(nobody asked for a for 60 s)")
-    assert lines[1].endswith("the next request loads a")
+    assert lines[1].endswith("where requests load models, the next one loads a")
     assert slot.host.running == slot.host.enabled == []
 
 

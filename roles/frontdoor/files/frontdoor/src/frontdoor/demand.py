@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,7 +22,8 @@ from frontdoor.policy.document import Document
 from frontdoor.policy.keys import Keys
 from frontdoor.policy.routes import MODELS, STREAMING_PATHS
 from frontdoor.slot.current import STOPPING
-from frontdoor.slot.reports import history, liveness
+from frontdoor.slot.reports import FRESH_S, history, liveness
+from frontdoor.slot.state import epoch
 
 ALL = "*"
 _MOVING = ("switching", "verifying")
@@ -324,7 +326,11 @@ class Line:
         return eta_s(view, before, profile, now, min_serve_s, self._load_s, target, left_s if target else 0.0)
 
     def _sleeps(self, profile: str) -> bool:
-        return any(one["profile"] == profile for one in (self._watchdog.read() or {}).get("standby", ()))
+        """Tell whether the engine of a profile sleeps, as a controller says that still runs."""
+        told = self._watchdog.read()
+        if told is None or time.time() - epoch(told["at"]) > FRESH_S:
+            return False
+        return any(one["profile"] == profile for one in told["standby"])
 
     def _load_s(self, profile: str) -> float:
         """Estimate how long a load takes, or a wake: as the last of this profile, or the longest of all."""

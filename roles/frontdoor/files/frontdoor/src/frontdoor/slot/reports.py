@@ -30,6 +30,8 @@ _SUMMARY_CHARS = 400
 BOOT_ID = os.environ.get("B70_BOOT_ID", "")
 FILE = "liveness.json"
 WEDGED = "wedged"
+#: a report that is older was left by a controller that does not run any more
+FRESH_S = 120.0
 KEPT = 10
 # bytes read of a journal that has grown: more than ten switches take
 _TAIL_BYTES = 512 * 1024
