@@ -294,7 +294,8 @@ class ActionModule(ControllerAction):
             "measure": decision.measure,
             "back": {host: before[host] for host in decision.rollout.back},
             "quarantine": {
-                host: {**layout_of(self._result(host)), "reason": why} for host, why in decision.quarantine.items()
+                host: {"layout": layout_of(self._result(host)), "reason": why}
+                for host, why in decision.quarantine.items()
             },
         }
 

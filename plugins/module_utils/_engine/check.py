@@ -23,7 +23,7 @@ from .._slot.look.memory import bytes_of
 from .._slot.words.card_memory import GIB, WHOLE_SINCE, card_gib, mirror_bytes
 from . import fit
 
-SCHEMA = 2
+SCHEMA = 1
 MARK = "b70-answer: "
 # The file with which the role stack marks a stack as complete.
 COMPLETE = "fingerprint.json"

@@ -18,7 +18,7 @@ from ..words.types import SlotFault, UnitState
 from .network import Floor, LinkMeasurement
 from .profile import NODES_LIMIT_S, Profile
 
-SCHEMA = 2
+SCHEMA = 1
 LEADER_GRACE_S = 10.0  # a follower that is silent for this long is lost
 FOLLOWER_GRACE_S = 30.0  # a leader that is silent for this long is lost; longer, so that the leader closes first
 STALE_S = 10.0  # a node whose service has not looked for this long counts as silent, unless it announced a task

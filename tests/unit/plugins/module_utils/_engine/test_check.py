@@ -134,7 +134,7 @@ def test_check_mode_remembers_nothing(installed):
     assert not (installed / "memory").exists()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 9, "passed": [], "refused": {}}', '{"schema": 2}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 9, "passed": [], "refused": {}}', '{"schema": 1}'])
 def test_a_damaged_memory_is_asked_again(installed, text):
     (installed / "memory").mkdir()
     (installed / "memory" / "cpu-1.json").write_text(text)
