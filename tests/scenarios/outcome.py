@@ -8,9 +8,11 @@ A verified model is served, or nothing is and clients are told why.
 
 from __future__ import annotations
 
+from typing import Any
+
 from machine import wait_for
-from scenarios.recording import ask, status
-from scenarios.rig import Rig, names_of
+from scenarios.recording import Answer, ask, status
+from scenarios.rig import Facts, Rig, names_of
 
 
 def assert_serves(rig: Rig, *profiles: str) -> str:
@@ -52,13 +54,22 @@ def loading(rig: Rig) -> bool:
 
 def assert_stopped(rig: Rig, *reasons: str) -> None:
     """Assert that nothing runs, nothing boots, and that a client is told why in these words."""
-    told, facts = status(rig), rig.facts()
+
+    def at_rest() -> tuple[dict[str, Any], Facts, Answer] | None:
+        """Look at everything between two tries of the controller: each begins with another state."""
+        rig.wait_settled()
+        before = rig.state().get("sequence")
+        seen = status(rig), rig.facts(), ask(rig.address, stream=False)
+        return seen if rig.state().get("sequence") == before else None
+
+    looked = wait_for(at_rest, "the controller pauses while the slot is looked at")
+    assert looked is not None
+    told, facts, answer = looked
     assert (told["open"], told["verified"]) == (False, False), told
     assert told["phase"] in ("stopped", "failed"), told
     assert (facts.running, facts.engines) == ((), ()), facts
     # What was committed boots, and is tried again whatever boots.
     assert not facts.enabled or names_of(facts.enabled) == [rig.wanted()], f"{facts.enabled} boots"
-    answer = ask(rig.address, stream=False)
     assert answer.status == 503, answer
     assert int(answer.retry_after) > 0, answer
     for reason in reasons:

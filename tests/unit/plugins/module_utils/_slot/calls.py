@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
 from collections.abc import Callable, Iterable
+from pathlib import PurePosixPath
 from typing import Any, Protocol, Self, TypeVar
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import Effects
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Mode
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, request
 from unit.plugins.module_utils._slot.two_slots import TwoSlots
@@ -62,6 +65,20 @@ def killed_anywhere(
     fake_host.at_effect = None
     assert found, "there is no such effect"
     return found
+
+
+def noting(fake_host: FakeHost, note: Callable[[Any], object], file: PurePosixPath = LAYOUT.state_file) -> Effects:
+    """Effects that hand `note` each content of the file, just when it is written."""
+    effects = fake_host.effects()
+    write = effects.files.write
+
+    def written(path: PurePosixPath, text: str) -> None:
+        write(path, text)
+        if path == file:
+            note(json.loads(text))
+
+    effects.files.write = written  # type: ignore[method-assign]
+    return effects
 
 
 def host(profiles: Iterable[str], load_s: float | None = None, **changes: Any) -> FakeHost:

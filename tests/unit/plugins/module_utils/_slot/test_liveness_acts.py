@@ -17,7 +17,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.decide.controller
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.journal import read_memory
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import liveness
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Reply
-from unit.plugins.module_utils._slot.calls import b70ctl, host, recover, switch
+from unit.plugins.module_utils._slot.calls import b70ctl, host, noting, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, LOST
 
 WEDGED = "xe 0000:03:00.0: [drm] *ERROR* CRITICAL: Xe has declared device 0000:03:00.0 as wedged."
@@ -35,15 +35,11 @@ class Watching:
         self.said: list[str] = []
         # each with what was done to engines by then, and the slot's state
         self.tells: list[tuple[Any, list[str], Any]] = []
-        effects = self.host.effects()
-        write = effects.files.write
 
-        def seen(path, text):
-            write(path, text)
-            if path == LAYOUT.liveness_file:
-                self.tells.append((json.loads(text), self.of_engines(), self.host.state))
+        def seen(told):
+            self.tells.append((told, self.of_engines(), self.host.state))
 
-        effects.files.write = seen  # type: ignore[method-assign]
+        effects = noting(self.host, seen, LAYOUT.liveness_file)
         self.watch = daemon.Controller(effects, LAYOUT, self.said.append)
 
     def of_engines(self):

@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.journal import read_memory
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import load_times
-from unit.plugins.module_utils._slot.calls import host, switch
+from unit.plugins.module_utils._slot.calls import host, noting, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
 
 
@@ -51,17 +51,11 @@ def test_only_the_last_starts_count():
 
 def test_what_clients_are_told_is_learned(fake_host):
     seen: list[tuple[str, int, float | None]] = []
-    effects = fake_host.effects()
-    write = effects.files.write
 
-    def note(path, text):
-        write(path, text)
-        if path == LAYOUT.state_file:
-            seen.append(
-                (fake_host.state.phase, fake_host.state.retry_after_s, (fake_host.state.switch or {}).get("eta_s"))
-            )
+    def note(state):
+        seen.append((state["phase"], state["retry_after_s"], (state["switch"] or {}).get("eta_s")))
 
-    effects.files.write = note
+    effects = noting(fake_host, note)
     api.switch(effects, LAYOUT, request("a"))
     assert seen[0] == ("switching", 30, None)
     there_and_back(fake_host, 2)

@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot import command
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Gate
-from unit.plugins.module_utils._slot.calls import host, names, switch
+from unit.plugins.module_utils._slot.calls import host, names, noting, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
 
 A, B = (LAYOUT.unit(name) for name in "ab")
@@ -30,15 +30,7 @@ def test_a_verified_engine_is_asked_again_while_it_is_served(fake_host):
     engine, at, asked = fake_host.engine().invocation, fake_host.state.verified_at, fake_host.engine().answers
     fake_host.mono += 100
     closed = []
-    effects = fake_host.effects()
-    write = effects.files.write
-
-    def note(path, text):
-        write(path, text)
-        closed.append(not fake_host.open)
-
-    effects.files.write = note
-    result = verify(fake_host, effects=effects)
+    result = verify(fake_host, effects=noting(fake_host, lambda state: closed.append(not state["open"])))
     fake_host.assert_invariants()
     assert (result["outcome"], result["verified"], result["profile"]) == ("committed", True, "a")
     assert not any(closed)

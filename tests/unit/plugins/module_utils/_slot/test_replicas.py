@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import parse_profile
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Gate, Holder, Mode
-from unit.plugins.module_utils._slot.calls import b70ctl, check, killed_anywhere, names, recover, switch
+from unit.plugins.module_utils._slot.calls import b70ctl, check, killed_anywhere, names, noting, recover, switch
 from unit.plugins.module_utils._slot.fake_host import FAULTS, LAYOUT, LOST, FakeHost, profile_data, request
 
 UNITS = [LAYOUT.unit("r", number) for number in range(3)]
@@ -144,18 +144,13 @@ class Doors:
         self.seen: list[tuple[bool, tuple[int, ...]]] = []
         #: why replicas were closed
         self.reasons: set[str] = set()
-        self.effects = fake_host.effects()
-        write = self.effects.files.write
 
-        def note(path, text):
-            write(path, text)
-            if path == LAYOUT.state_file:
-                state = json.loads(text)
-                rows = state["replicas"] or []
-                self.seen.append((state["open"], tuple(row["index"] for row in rows if row["open"])))
-                self.reasons |= {row["reason"] for row in rows if not row["open"]}
+        def note(state):
+            rows = state["replicas"] or []
+            self.seen.append((state["open"], tuple(row["index"] for row in rows if row["open"])))
+            self.reasons |= {row["reason"] for row in rows if not row["open"]}
 
-        self.effects.files.write = note
+        self.effects = noting(fake_host, note)
 
 
 def test_one_that_was_started_again_is_verified_alone_while_the_others_serve(fake_host):
@@ -391,19 +386,14 @@ def test_one_that_dies_while_another_is_verified_is_closed_at_once(fake_host):
     switch(fake_host, "r")
     fake_host.crash("r", 1)
     old = fake_host.unit("r", 2).invocation
-    effects = fake_host.effects()
-    write = effects.files.write
     seen: list[dict[str, Any]] = []
 
-    def note(path, text):
-        write(path, text)
-        if path == LAYOUT.state_file:
-            if not seen:
-                fake_host.crash("r", 2)
-            seen.append(json.loads(text)["replicas"][2])
+    def note(state):
+        if not seen:
+            fake_host.crash("r", 2)
+        seen.append(state["replicas"][2])
 
-    effects.files.write = note
-    result = api.switch(effects, LAYOUT, request("ignored", mode=Mode.BOOT, switch_id="settle"))
+    result = api.switch(noting(fake_host, note), LAYOUT, request("ignored", mode=Mode.BOOT, switch_id="settle"))
     assert result["outcome"] == "committed", result["msg"]
     assert not any(row["open"] and row["engine"]["invocation_id"] == old for row in seen[1:])
     assert opened(fake_host) == [0, 1, 2], "it was verified after the other"
@@ -464,18 +454,13 @@ def test_a_stranger_on_the_card_of_one_replica_stops_the_switch(fake_host):
 
 def while_it_settles(fake_host, at, act):
     """Effects with which `act` happens once, when the state file first says that these are open."""
-    effects = fake_host.effects()
-    write = effects.files.write
     todo = [act]
 
-    def noticed(path, text):
-        write(path, text)
-        rows = json.loads(text)["replicas"] or () if path == LAYOUT.state_file else ()
-        if todo and [row["index"] for row in rows if row["open"]] == at:
+    def noticed(state):
+        if todo and [row["index"] for row in state["replicas"] or () if row["open"]] == at:
             todo.pop()()
 
-    effects.files.write = noticed
-    return effects
+    return noting(fake_host, noticed)
 
 
 def test_new_limits_that_need_no_start_reach_every_replica(fake_host):

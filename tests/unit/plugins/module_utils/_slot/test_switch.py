@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Gate, OnFailure
-from unit.plugins.module_utils._slot.calls import host, names, switch
+from unit.plugins.module_utils._slot.calls import host, names, noting, switch
 from unit.plugins.module_utils._slot.fake_host import BACKEND, FAULTS, LAYOUT, FakeUnit, profile_data, request
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
@@ -396,17 +397,8 @@ def test_the_frontdoor_is_told_from_where_to_where(fake_host):
     switch(fake_host, "a")
     fake_host.unit("b").fault = "never_ready"
     fake_host.kill_at = None
-    seen = []
-    effects = fake_host.effects()
-    publish = effects.files.write
-
-    def spy(path, text):
-        publish(path, text)
-        if path == LAYOUT.state_file:
-            seen.append(json.loads(text))
-
-    effects.files.write = spy
-    api.switch(effects, LAYOUT, request("b", health_timeout_s=5.0))
+    seen: list[Any] = []
+    api.switch(noting(fake_host, seen.append), LAYOUT, request("b", health_timeout_s=5.0))
     # The one that never answers is never shown as one that is being verified.
     there, back = ["switching", "switching"], ["switching", "switching", "verifying", "serving"]
     assert [state["phase"] for state in seen] == [*there, *back]

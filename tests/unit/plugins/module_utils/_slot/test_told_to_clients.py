@@ -18,8 +18,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types impor
     Mode,
     Phase,
 )
-from unit.plugins.module_utils._slot.calls import b70ctl, host, recover, switch
-from unit.plugins.module_utils._slot.fake_host import FAULTS, LAYOUT, LOST, request
+from unit.plugins.module_utils._slot.calls import b70ctl, host, noting, recover, switch
+from unit.plugins.module_utils._slot.fake_host import FAULTS, LAYOUT, LOST, FakeHttp, request
 
 SECRET = "curl --header Authorization:sesame"
 HOLDER = Holder(77, SECRET, "b70", "", "/dev/dri/renderD128")
@@ -33,16 +33,11 @@ def fake_host():
 def watched(fake_host, act):
     """(result, every state that was written)."""
     seen = []
-    effects = fake_host.effects()
-    write = effects.files.write
 
-    def note(path, text):
-        write(path, text)
-        if path == LAYOUT.state_file:
-            answers = fake_host.engine() is not None and effects.http._ready() is not None
-            seen.append((json.loads(text), answers))
+    def note(state):
+        seen.append((state, fake_host.engine() is not None and FakeHttp(fake_host)._ready() is not None))
 
-    effects.files.write = note
+    effects = noting(fake_host, note)
     return act(effects), seen
 
 

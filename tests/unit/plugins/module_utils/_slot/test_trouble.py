@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.journal import read_memory
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Holder, Mode
-from unit.plugins.module_utils._slot.calls import host, names, recover, switch
+from unit.plugins.module_utils._slot.calls import host, names, noting, recover, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
 
 A, B, C = (LAYOUT.unit(name) for name in "abc")
@@ -122,16 +122,12 @@ def test_a_profile_that_is_started_anew_has_no_way_back_and_that_is_said(fake_ho
 
 def read_only_from(fake_host, phase):
     """Effects of a host whose /etc becomes read-only as the frontdoor is told of this phase."""
-    effects = fake_host.effects()
-    write = effects.files.write
 
-    def note(path, text):
-        write(path, text)
-        if path == LAYOUT.state_file and fake_host.state.phase == phase:
+    def note(state):
+        if state["phase"] == phase:
             fake_host.readonly = {LAYOUT.unit_dir, LAYOUT.config_dir}
 
-    effects.files.write = note
-    return effects
+    return noting(fake_host, note)
 
 
 def test_an_etc_that_becomes_read_only_before_the_stop_changes_nothing(fake_host):

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from pathlib import PurePosixPath
+from typing import Any
 
 import pytest
 
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.face import api
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.look import wait_estimate
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model import load_times
-from unit.plugins.module_utils._slot.calls import host, switch
+from unit.plugins.module_utils._slot.calls import host, noting, switch
 from unit.plugins.module_utils._slot.fake_host import LAYOUT, request
 
 STACK = "cpu-1a2b3c4d5e"
@@ -58,18 +59,9 @@ def test_starts_without_a_compile_cache_are_like_each_other():
 
 
 def first_eta(fake_host, name):
-    seen = []
-    effects = fake_host.effects()
-    write = effects.files.write
-
-    def note(path, text):
-        write(path, text)
-        if path == LAYOUT.state_file:
-            seen.append((fake_host.state.retry_after_s, (fake_host.state.switch or {}).get("eta_s")))
-
-    effects.files.write = note
-    assert not api.switch(effects, LAYOUT, request(name))["failed"]
-    return seen[0]
+    seen: list[Any] = []
+    assert not api.switch(noting(fake_host, seen.append), LAYOUT, request(name))["failed"]
+    return seen[0]["retry_after_s"], (seen[0]["switch"] or {}).get("eta_s")
 
 
 @pytest.fixture
