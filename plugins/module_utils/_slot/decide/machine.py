@@ -436,8 +436,12 @@ def _serving_on(
     return (True, ()) if count == 1 else (False, _batches(request, seen))
 
 
-def plan(request: Request, seen: SlotSeen) -> SwitchPlan:
-    """Return the run that leads from what was seen to what was requested."""
+def plan(request: Request, seen: SlotSeen, ends: tuple[str, ...] | None = None, *, rests: bool = True) -> SwitchPlan:
+    """Return the run that leads from what was seen to what was requested.
+
+    ends: the sleepers that end, None where the run decides that by the memory that it finds. rests: whether an engine
+    may fall asleep.
+    """
     kind, scope = _in_place(request, seen) if request.recheck else _kind(request, seen)
     everything = tuple(range(len(seen.looks)))
     if request.restart:
@@ -484,15 +488,16 @@ def plan(request: Request, seen: SlotSeen) -> SwitchPlan:
     if (partial or batches) and Phase.STOP in phases:
         stop = tuple(unit.name for unit in known if unit.running and unit.name in scoped)
     elif Phase.STOP in phases and not spares:
-        # Of other sleepers, memory decides whether they end.
-        ends = () if wakes else seen.target_units
+        known_to_end = () if wakes else seen.target_units
         every = not (idle if seen.target is None else seen.target.standby)
-        stop += tuple(unit.name for unit in seen.units if unit.at_work and unit.asleep and (every or unit.name in ends))
+        sleepers = tuple(unit.name for unit in seen.units if unit.at_work and unit.asleep)
+        stop += tuple(name for name in sleepers if (every or name in known_to_end if ends is None else name in ends))
     if kind is RunKind.NOTHING:
         disable: tuple[str, ...] = ()
     else:
         disable = tuple(unit.name for unit in known if unit.enabled and unit.name not in keep)
     steps = _numbered(phases, Direction.FORWARD, batches)
+    standby = standby and rests
     sleeps = tuple(name for name in stop if standby and name in seen.drowsy and name not in seen.target_units)
     stop = tuple(sorted(stop, key=lambda name: name in sleeps))
     actions = _actions(request, seen, steps, scoped, stop, disable, batches, spares=spares, wakes=wakes, sleeps=sleeps)

@@ -45,7 +45,7 @@ from ..words.types import (
     ToldToEndFault,
     UnitState,
 )
-from . import asking, phases, transaction, warming
+from . import asking, phases, standby, transaction, warming
 from .phases import kernel_lines
 from .prepare import prepare
 from .progress import ProgressFile
@@ -164,6 +164,11 @@ class Driver:
                 run.know(seen=replace(run.seen, quarantine=quarantine.record_of(self._fx, run.layout, cause)))
             if act and run.request.mode is Mode.SWITCH and Phase.GUARD in run.plan.forward:
                 warnings += transaction.guard_checks(run)
+            if act and run.request.mode is Mode.SWITCH and run.plan.kind in (RunKind.SWITCH, RunKind.STOP):
+                ends, rests = standby.ending(run, [unit for unit in run.seen.units if unit.name in run.plan.sleeps])
+                names = tuple(unit.name for unit in ends)
+                run.know(plan=machine.plan(run.request, run.seen, names, rests=rests))
+                warnings += run.evidence.warnings
         except (SlotFault, OSError) as fault:
             if not isinstance(fault, SlotFault):
                 fault = HostFault(str(fault))

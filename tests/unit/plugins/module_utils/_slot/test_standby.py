@@ -291,6 +291,18 @@ def test_check_mode_names_the_sleepers_that_end():
     assert f"stop {B}" in predicted
 
 
+@pytest.mark.parametrize(
+    ("most", "asleep", "available", "name"),
+    [(1, "b", 0, "c"), (2, "bc", 0, "b"), (2, "bc", 0, None), (2, "b", 3 * 2**30, "c"), (2, "", 3 * 2**30, "b")],
+)
+def test_check_mode_names_what_ends_for_memory(most, asleep, available, name):
+    host = served(most, asleep)
+    host.available = available or host.available
+    predicted = check(host, name)
+    result = switch(host, name)
+    assert (predicted["actions"], predicted["warnings"]) == (last_end(host)["actions"], result["warnings"])
+
+
 def test_a_slot_whose_card_a_sleeper_of_another_one_has_makes_it_clear():
     host = TwoSlots()
     host.main.render("large", cards=2, engine__env={"ZE_AFFINITY_MASK": "0,1"})
