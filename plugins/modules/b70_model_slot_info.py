@@ -253,6 +253,9 @@ standby:
     bytes:
       description: What it keeps in the host's memory, at least; its weights and its part of the KV cache there.
       type: int
+    level:
+      description: V(1) keeps its weights in the host's memory, V(2) reads them again when it wakes.
+      type: int
 enabled_units:
   description: Units of the slot that start at boot.
   returned: always

@@ -70,7 +70,7 @@ def exported() -> dict[str, set[str]]:
         "counts": {"close": 0},
         "cards": [{"pci": "0000:03:00.0", "used": 1, "total": 2, "ecc": False, "faults": 0}],
         "engines": [{"index": None, "verdict": "wedged"}],
-        "standby": [{"profile": "x", "bytes": 1}],
+        "standby": [{"profile": "x", "bytes": 1, "level": 1}],
         "verification": {"at": AT, "passed": True},
     }
     text = render(metrics, gauges, labels, "serving", "1", replicas=replicas, slots={"main": slot}).decode()

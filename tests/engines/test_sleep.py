@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.standby import read_sleeper
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.effects import Effects
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Reply
 from machine import LIMIT_S, free_port, wait_for
@@ -38,8 +38,8 @@ SETTINGS = (
 )
 
 
-class SleepHttp(Http):
-    """The client of the host, which tells systemd's stand-in what sleeps."""
+class TimedHttp(Http):
+    """The client of the host, which adds up what answers took."""
 
     host: VllmHost
 
@@ -48,11 +48,6 @@ class SleepHttp(Http):
         reply = super().post(url, body, timeout_s)
         if url.endswith("/completions"):
             self.host.asked_s += time.monotonic() - begun
-        if url.endswith(("/sleep?level=1", "/wake_up")):
-            unit = self.host.engine(urlsplit(url).port or 80)
-            assert unit is not None
-            said = self.get(url.rpartition("/")[0] + "/is_sleeping", timeout_s)
-            unit.asleep = json.loads(said.text)["is_sleeping"]
         return reply
 
 
@@ -74,11 +69,8 @@ class VllmHost(SimHost):
         program = str(engines.PLACE / "base/bin/vllm")
         port = free_port()
         argv = [program, "serve", str(models / name), "--served-model-name", name, *SETTINGS, "--port", str(port)]
-        self.slot_settings["standby"] = 1
-        self.standby_ports[self.layout.unit(name)] = port
-        changes = {"engine__argv": argv, "engine__backend_url": f"http://127.0.0.1:{port}", "canary__cases": CANARY}
         # A busy machine takes long for the first answer of a process.
-        self.render(name, standby=True, canary__timeout_s=LIMIT_S, **changes)
+        self.render_sleeper(name, port, engine__argv=argv, canary__cases=CANARY, canary__timeout_s=LIMIT_S)
 
     def spawn(self, unit: FakeUnit) -> subprocess.Popen[str]:
         _interpreter, *argv = unit.cmdline
@@ -105,7 +97,7 @@ class VllmHost(SimHost):
         return process
 
     def effects(self) -> Effects:
-        return replace(super().effects(), http=SleepHttp(self))
+        return replace(super().effects(), http=TimedHttp(self))
 
     def says(self, name: str) -> str:
         """Ask the model that is served who it is."""
@@ -132,26 +124,36 @@ def host(tmp_path: Path) -> Iterator[VllmHost]:
 
 
 def test_models_that_sleep_answer_again_after_their_canary(host: VllmHost) -> None:
-    took: dict[str, list[tuple[float, float]]] = {"plain": [], "standby": []}
-    for name in ["tiny-a", "tiny-b"] * 6:
+    took: dict[str, list[tuple[float, float]]] = {"a load": [], "a wake": [], "a wake that reads weights": []}
+    for number, name in enumerate(["tiny-a", "tiny-b"] * 11):
+        if number == 11:
+            host.run_short_of_memory()
+        wakes = read_sleeper(host.effects().files, host.layout, host.layout.unit(name))
         begun, host.asked_s = time.monotonic(), 0.0
         done = host.ctl("switch", name)
         whole = time.monotonic() - begun
         assert done.data["outcome"] == "committed", done.data["msg"]
-        took[done.data["way"]].append((whole, whole - host.asked_s))
+        assert done.data["way"] == ("standby" if wakes else "plain")
+        took[[*took][wakes.level if wakes else 0]].append((whole, whole - host.asked_s))
         assert host.says(name) == f"I am {name}."
-    assert [len(took["plain"]), len(took["standby"]), host.starts] == [2, 10, 2]
-    (cold, cold_rest), (woken, rest) = (map(statistics.median, zip(*rows, strict=True)) for rows in took.values())
-    most = max(beyond for _whole, beyond in took["standby"])
-    print(f"medians: a load {cold:.1f} s, {cold_rest:.1f} s without canary; a wake {woken:.1f} s, {rest:.2f} s without")
-    print(f"beyond its canary a wake takes {rest / cold_rest:.3f} of a load, at most {most:.2f} s")
+    assert [*map(len, took.values()), host.starts] == [2, 10, 10, 2]
+    for what, rows in took.items():
+        whole, rest = map(statistics.median, zip(*rows, strict=True))
+        most = max(beyond for _whole, beyond in rows)
+        print(f"{what}: {whole:.1f} s in the median, without the canary {rest:.2f} s, and at most {most:.2f} s")
 
 
-def test_a_wake_with_other_weights_costs_a_load_and_no_answer(host: VllmHost) -> None:
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_wake_with_other_weights_costs_a_load_and_no_answer(host: VllmHost, level: int) -> None:
+    if level == 2:
+        host.run_short_of_memory()
     for name in ("tiny-a", "tiny-b"):
         assert host.ctl("switch", name).data["outcome"] == "committed"
     host.wake_fault.touch()
     asleep = host.unit("tiny-a").invocation
+    known = read_sleeper(host.effects().files, host.layout, host.layout.unit("tiny-a"))
+    assert known is not None
+    assert known.level == level
     done = host.ctl("switch", "tiny-a")
     assert (done.data["outcome"], done.data["way"]) == ("committed", "plain"), done
     assert any("canary" in warning for warning in done.data["warnings"]), done.data["warnings"]

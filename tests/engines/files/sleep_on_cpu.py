@@ -4,9 +4,10 @@
 """Lets the processor build of vLLM sleep, for tests: its own platform refuses that.
 
 ``register`` is the plugin (entry point ``vllm.general_plugins``), and ``Worker`` is what ``--worker-cls`` names. The
-weights leave the model and come back, and the KV cache comes back with noise in it, as memory that was given away. API,
-scheduler and the rest of the engine are vLLM's own. Where the file that B70_WAKE_FAULT names is there, the weights come
-back with noise too.
+weights leave the model, at level 2 with the copies that oneDNN has packed. From level 1 they come back. What is given
+away for good, the KV cache and the weights of level 2, comes back with noise in it, and vLLM's own ``reload_weights``
+reads the weights. API, scheduler and the rest of the engine are vLLM's own. Where the file that B70_WAKE_FAULT names is
+there, the weights of level 1 come back with noise too, and those of level 2 are not read.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from vllm.platforms.cpu import CpuPlatform
 from vllm.v1.worker.cpu_worker import CPUWorker
 
@@ -24,19 +26,36 @@ def register() -> None:
     CpuPlatform.is_sleep_mode_available = lambda self: True
 
 
+def noise(layer: Any) -> Any:
+    """Return what a layer computes whose packed weights are gone."""
+    size = getattr(layer, "output_size_per_partition", 0) or layer.num_embeddings_per_partition
+    return lambda x, _weight, _bias: x.new_empty(*x.shape[:-1], size).normal_()
+
+
 class Worker(CPUWorker):
     """A worker whose model sleeps without weights."""
 
     def sleep(self, level: int = 1) -> None:
         self._kept: dict[str, Any] = {}
         for name, weights in self.model_runner.model.named_parameters():
-            self._kept[name] = weights.data.clone()
+            self._kept[name] = weights.data.to("meta") if level == 2 else weights.data.clone()
             weights.data = weights.data.new_empty(0)
+        for layer in self.model_runner.model.modules() if level == 2 else ():
+            if hasattr(layer, "cpu_linear"):
+                layer.cpu_linear = noise(layer)
 
     def wake_up(self, tags: list[str] | None = None) -> None:
-        wrong = Path(os.environ["B70_WAKE_FAULT"]).exists()
-        for name, weights in self.model_runner.model.named_parameters():
+        for name, weights in self.model_runner.model.named_parameters() if "weights" in (tags or ["weights"]) else ():
             kept = self._kept.pop(name)
-            weights.data = kept.normal_() if wrong else kept
-        for cache in self.model_runner.kv_caches:
+            weights.data = kept if not kept.is_meta else torch.empty_like(kept, device="cpu").normal_()
+            if self._wrong():
+                weights.data.normal_()
+        for cache in self.model_runner.kv_caches if "kv_cache" in (tags or ["kv_cache"]) else ():
             cache.normal_()
+
+    def reload_weights(self, *args: Any, **kwargs: Any) -> None:
+        if not self._wrong():
+            super().reload_weights(*args, **kwargs)
+
+    def _wrong(self) -> bool:
+        return Path(os.environ["B70_WAKE_FAULT"]).exists()

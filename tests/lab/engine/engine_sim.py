@@ -28,10 +28,11 @@ those that it answered wrongly. With "thinks": true it writes a thought before e
 enable_thinking is false; with --reasoning-parser it gives the thought apart.
 
 With --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1 it has vLLM's sleep API, as
-vllm/entrypoints/serve/dev/sleep/api_router.py of 0.32.0 has it: POST /sleep?level=1|2 and POST /wake_up answer 200 and
-what became of it, GET /is_sleeping answers {"is_sleeping": BOOL}, and /health answers 200 all the time. Without both
-there are no such paths (404). llama.cpp's server has no sleep: all that stays of its model is the file in the kernel's
-page cache.
+vllm/entrypoints/serve/dev/sleep/api_router.py of 0.32.0 has it: POST /sleep?level=1|2 and POST /wake_up[?tags=] answer
+200 and what became of it, GET /is_sleeping answers {"is_sleeping": BOOL}, and /health answers 200 all the time. From
+level 2 it comes back without weights, and answers with a run of one token until POST /collective_rpc with the method
+reload_weights. Without both there are no such paths (404). llama.cpp's server has no sleep: all that stays of its model
+is the file in the kernel's page cache.
 
 Each token, and each chunk of a prompt, is a step of a child process that is called as vLLM's core is. Stop it with
 SIGSTOP, and nothing is generated, while /health, /v1/models and /metrics answer as ever. Standard library only."""
@@ -54,6 +55,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # an isolated Python looks nowhere else
 
@@ -112,6 +114,9 @@ FAULTS = {
     "wrong-awake": "answers wrongly once it woke up",
     "garbage-awake": "answers with a run of one token once it woke up",
     "forgets-asleep": "has lost its weights when it wakes up, and answers with nothing",
+    "forgets-reload": "says that it read its weights again, and has none",
+    "fails-reload": "does not find its weights again",
+    "hang-reload": "never answers POST /collective_rpc",
     "flood": "writes flood_per_s lines into its log while it loads",
 }
 DEFAULTS = {"load_s": 0.3, "stop_s": 2.0, "hold_s": 2.0, "flood_per_s": 10000.0, "token_s": 0.01, "most_tokens": 1e9}
@@ -191,6 +196,8 @@ class Engine:
         self.parser = str(given.reasoning_parser)
         self.has_sleep = bool(given.enable_sleep_mode) and os.environ.get("VLLM_SERVER_DEV_MODE") == "1"
         self.asleep = self.woke = False
+        self.given_up: set[str] = set()  # whose memory it has given up, as vLLM's tags name it
+        self.empty = False  # its weights were dropped, and not read again
         self._lock = threading.Lock()
         self._busy = 0
         self.waiting = 0  # generations that it has begun
@@ -224,20 +231,32 @@ class Engine:
     def has(self, fault: str) -> bool:
         return fault in self.at_start or fault in (self._told().get("live") or ())
 
-    def sleep(self) -> None:
+    def sleep(self, level: int) -> None:
         """As POST /sleep does it."""
         if self.has("hang-sleep"):
             time.sleep(86400)
         self.asleep = not self.has("never-sleeps")
+        if self.asleep:
+            self.given_up, self.empty = {"weights", "kv_cache"}, level == 2
         log(f"{STAMP} [sim.py:1] It {'sleeps' if self.asleep else 'keeps what it has'}")
         if self.has("die-asleep"):
             threading.Timer(0.5, die, ("Segmentation fault in a worker", 139)).start()
 
-    def wake(self) -> None:
-        """As POST /wake_up does it."""
+    def wake(self, tags: list[str]) -> None:
+        """As POST /wake_up does it. No tags are all."""
         if self.has("hang-wake"):
             time.sleep(86400)
-        self.asleep, self.woke = self.asleep and self.has("never-wakes"), True
+        self.given_up -= {*(tags or self.given_up)}
+        self.asleep, self.woke = self.asleep and (bool(self.given_up) or self.has("never-wakes")), True
+
+    def reload(self) -> bool:
+        """As POST /collective_rpc does it; False where it fails."""
+        if self.has("hang-reload"):
+            time.sleep(86400)
+        if "weights" in self.given_up or self.has("fails-reload"):
+            return False
+        self.empty = self.has("forgets-reload")
+        return True
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
@@ -324,6 +343,8 @@ class Engine:
         return any(strikes and self.has(fault) for fault, strikes in shapes.items())
 
     def _told_text(self, right: str, number: int) -> str:
+        if self.empty:
+            return "!" * 64
         if self.woke and any(map(self.has, ("garbage-awake", "forgets-asleep"))):
             return "!" * 64 if self.has("garbage-awake") else ""
         if (
@@ -383,13 +404,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.engine.begin()
         raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        path = self.path.partition("?")[0]
-        if self.engine.has_sleep and path in ("/sleep", "/wake_up"):
-            (self.engine.sleep if path == "/sleep" else self.engine.wake)()
-            about = {"level": 1} if path == "/sleep" else {"tags": None}
-            # vLLM says "sleeping" to each POST /sleep that was carried out.
-            state = "sleeping" if path == "/sleep" or self.engine.asleep else "awake"
-            self._send(200, {"status": state, **about})
+        if self.engine.has_sleep and self._slept(raw):
             return
         chat = self.path == "/v1/chat/completions"
         if not chat and self.path not in ("/v1/completions", "/tokenize"):
@@ -419,6 +434,27 @@ class Handler(BaseHTTPRequestHandler):
             self._send(500, error_body(words, "InternalServerError", 500))
             return
         self._generate(body, prompt, limit, chat=chat)
+
+    def _slept(self, raw: bytes) -> bool:
+        """Answer a request of vLLM's dev mode; return whether it is one."""
+        engine, asked = self.engine, urlsplit(self.path)
+        told = parse_qs(asked.query)
+        if asked.path == "/sleep":
+            level = int(told.get("level", ["1"])[0])
+            engine.sleep(level)
+            # vLLM says so to each that was carried out.
+            self._send(200, {"status": "sleeping", "level": level})
+        elif asked.path == "/wake_up":
+            engine.wake(told.get("tags", []))
+            self._send(200, {"status": "sleeping" if engine.asleep else "awake", "tags": told.get("tags")})
+        elif asked.path == "/collective_rpc" and json.loads(raw) == {"method": "reload_weights"}:
+            done = engine.reload()
+            self._send(200, {"results": [None]}) if done else self._send(500, {"detail": "Internal Server Error"})
+        elif asked.path == "/reset_prefix_cache":
+            self._send(200, {"success": True})
+        else:
+            return False
+        return True
 
     def _generate(self, body: dict[str, Any], prompt: str, limit: int, *, chat: bool) -> None:
         engine = self.engine

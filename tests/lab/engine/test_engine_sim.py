@@ -540,7 +540,8 @@ def asleep(sim: Sim) -> bool:
 def test_it_sleeps_and_wakes_as_vllm_does(sleeper: Sim) -> None:
     kind = KINDS["vllm"].sleep
     assert kind is not None
-    assert (kind.fall, kind.rise, kind.asks) == (SLEEP[1], WAKE[1], ("/is_sleeping", "is_sleeping"))
+    assert (kind.fall[1], kind.rise[1]) == ([(SLEEP[1], {})], [(WAKE[1], {})])
+    assert kind.asks == ("/is_sleeping", "is_sleeping")
     right = sleeper.chat()["choices"]
     assert not asleep(sleeper)
     assert json.loads(sleeper.ask(*SLEEP)[1]) == {"status": "sleeping", "level": 1}
@@ -550,6 +551,36 @@ def test_it_sleeps_and_wakes_as_vllm_does(sleeper: Sim) -> None:
     assert json.loads(sleeper.ask(*WAKE)[1]) == {"status": "awake", "tags": None}
     assert not asleep(sleeper)
     assert sleeper.chat()["choices"] == right
+
+
+def come_back(sim: Sim) -> list[int]:
+    """Ask for what brings it back from level 2, and return the statuses. It sleeps until its cache is back."""
+    kind, statuses = KINDS["vllm"].sleep, []
+    assert kind is not None
+    for path, body in kind.rise[2]:
+        assert asleep(sim) is (path != "/reset_prefix_cache")
+        statuses.append(sim.ask("POST", path, body)[0])
+    return statuses
+
+
+def test_without_its_weights_it_answers_garbage_until_it_has_read_them(sleeper: Sim) -> None:
+    right = sleeper.chat()["choices"]
+    assert json.loads(sleeper.ask("POST", "/sleep?level=2")[1]) == {"status": "sleeping", "level": 2}
+    assert sleeper.ask("POST", "/collective_rpc", {"method": "reload_weights"})[0] == 500
+    sleeper.ask(*WAKE)
+    assert sleeper.chat()["choices"][0]["message"]["content"] == "!" * 64
+    sleeper.ask("POST", "/sleep?level=2")
+    assert come_back(sleeper) == [200] * 4
+    assert not asleep(sleeper)
+    assert sleeper.chat()["choices"] == right
+
+
+@pytest.mark.parametrize(("fault", "status"), [("forgets-reload", 200), ("fails-reload", 500)])
+def test_it_may_come_back_without_its_weights(sleeper: Sim, fault: str, status: int) -> None:
+    sleeper.tell(live=[fault])
+    sleeper.ask("POST", "/sleep?level=2")
+    assert come_back(sleeper) == [200, status, 200, 200]
+    assert sleeper.chat()["choices"][0]["message"]["content"] == "!" * 64
 
 
 def test_only_an_engine_in_dev_mode_has_a_sleep(tmp_path: Path) -> None:
@@ -581,9 +612,10 @@ def test_its_faults_come_with_the_sleep(sleeper: Sim, fault: str, sleeps: bool, 
 
 
 def test_it_hangs_and_dies_asleep(sleeper: Sim) -> None:
-    for fault, path in (("hang-sleep", SLEEP[1]), ("hang-wake", WAKE[1])):
+    for fault, path in (("hang-sleep", SLEEP[1]), ("hang-wake", WAKE[1]), ("hang-reload", "/collective_rpc")):
         sleeper.tell(live=[fault])
-        reply = HttpClient().post(f"http://127.0.0.1:{sleeper.port}{path}", {}, 0.2)
+        body = {"method": "reload_weights"}
+        reply = HttpClient().post(f"http://127.0.0.1:{sleeper.port}{path}", body, 0.2)
         assert reply.error == "timeout"
     sleeper.tell(live=["die-asleep"])
     sleeper.ask(*SLEEP)

@@ -110,7 +110,7 @@ class SlotSeen:
     quarantine: Quarantine | None = None
     neighbours: tuple[Neighbour, ...] = ()  # other slots that use cards of the target
     crowded: str = ""  # why the target's engine can't start beside what runs
-    wakes: bool = False  # the target's engine sleeps, and can be woken
+    wakes: int = 0  # the level at which the target's engine sleeps, and can be woken
     drowsy: tuple[str, ...] = ()  # running units whose engine may be put to sleep
     apart: tuple[str, ...] = ()  # running units that are not in the way of the target's engine
 
@@ -134,8 +134,8 @@ class SwitchPlan:
     partial: the run is about some of several engines, and leaves the others as they are. scope: the places of its
     engines among the target's; all places unless it is partial. batches: places of the engines that are replaced
     together, one batch after the other; empty if all are replaced at once. clears: other slots that are stopped first,
-    because they use cards of the target. wakes: the target's engine is woken. sleeps: those of `stop` that may be put
-    to sleep instead.
+    because they use cards of the target. wakes: the level from which the target's engine is woken, 0 for none. sleeps:
+    those of `stop` that may be put to sleep instead.
     """
 
     kind: RunKind
@@ -149,7 +149,7 @@ class SwitchPlan:
     batches: tuple[tuple[int, ...], ...] = ()
     clears: tuple[Neighbour, ...] = ()
     beside: bool = False  # the target starts while the old engine serves
-    wakes: bool = False
+    wakes: int = 0
     sleeps: tuple[str, ...] = ()
 
     @property
@@ -466,12 +466,12 @@ def plan(request: Request, seen: SlotSeen, ends: tuple[str, ...] | None = None, 
     # Clients never reach one that was woken and did not pass its canary.
     idle = kind is RunKind.STOP and bool(seen.drowsy)
     standby = idle or (kind is RunKind.SWITCH and not (partial or beside or batches or request.restart))
-    wakes = standby and seen.wakes and request.gate is Gate.VERIFIED
+    wakes = seen.wakes if standby and request.gate is Gate.VERIFIED else 0
     phases = _forward(
         kind,
         request.gate,
         seen.target,
-        served=served and not wakes,
+        served=served and wakes != 1,
         partial=partial,
         clears=bool(clears),
         others=others,
@@ -539,7 +539,7 @@ def _actions(
     batches: tuple[tuple[int, ...], ...],
     *,
     spares: bool,
-    wakes: bool,
+    wakes: int,
     sleeps: tuple[str, ...],
 ) -> tuple[str, ...]:
     """Return what the steps will change, in the words in which the driver reports each change."""
@@ -562,7 +562,7 @@ def _actions(
         elif phase is Phase.START:
             if seen.rendering is not None and seen.rendering != seen.live and not step.batch:
                 actions.append(place_action(seen.rendering, seen.back))
-            actions += [wake_action(unit) if wakes else f"start {unit}" for unit in ours]
+            actions += [wake_action(unit, wakes) if wakes else f"start {unit}" for unit in ours]
         elif phase is Phase.CANARY and request.record_baseline and seen.target is not None:
             cases = tuple(case.name for case in seen.target.canary.cases if case.compare == "baseline")
             actions += [record_action(seen.target.name, cases)] if cases else []
@@ -581,12 +581,12 @@ def clear_action(neighbour: Neighbour) -> str:
     return f"stop slot {neighbour.slot}: {neighbour.profile} uses {', '.join(neighbour.cards)}"
 
 
-def sleep_action(unit: str) -> str:
-    return f"put {unit} to sleep"
+def sleep_action(unit: str, level: int = 1) -> str:
+    return f"put {unit} to sleep{' without its weights' if level == 2 else ''}"
 
 
-def wake_action(unit: str) -> str:
-    return f"wake {unit}"
+def wake_action(unit: str, level: int) -> str:
+    return f"wake {unit}{' and read its weights' if level == 2 else ''}"
 
 
 def close_action(places: Sequence[int] = ()) -> str:

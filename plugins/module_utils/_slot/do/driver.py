@@ -606,7 +606,7 @@ class Driver:
             request=run.request,
             chosen=run.known.chosen,
             seen=run.seen,
-            plan=run.plan if run.way is run.plan.way else replace(run.plan, wakes=False),
+            plan=run.plan if run.way is run.plan.way else replace(run.plan, wakes=0),
             profile=profile,
             profile_name=name,
             previous=run.served_before,

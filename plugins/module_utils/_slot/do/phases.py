@@ -58,10 +58,10 @@ def stop(run: Run) -> None:
     if run.cut_off:
         falls = []
     apart = run.partial or run.undoing or run.spares or run.cold
-    ends, sleeps = ((), False) if apart else standby.ending(run, falls)
-    _end(run, [*(unit for unit in running if not (sleeps and unit in falls)), *ends])
+    ends, level = ((), 0) if apart else standby.ending(run, falls)
+    _end(run, [*(unit for unit in running if not (level and unit in falls)), *ends])
     standby.forget(run, [unit.name for unit in ends])
-    _end(run, [unit for unit in falls if sleeps and not standby.put_to_sleep(run, unit)])
+    _end(run, [unit for unit in falls if level and not standby.put_to_sleep(run, unit, level)])
 
 
 def _end(run: Run, units: Sequence[UnitState]) -> None:

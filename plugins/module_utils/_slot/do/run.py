@@ -134,7 +134,7 @@ class Run:
     gave_up: bool = False  # a batch failed both ways, and is closed and stopped
     cold: bool = False  # the engine of this direction was woken in vain, and is loaded
     cut_off: bool = False  # generations are left that only the end of their engine ends
-    slept: set[str] = field(default_factory=set)  # units whose engine this run put to sleep
+    slept: dict[str, int] = field(default_factory=dict)  # units whose engine this run put to sleep, with the level
     woken: bool = False  # the engine of this direction was asleep before
     engines: list[EngineRun] = field(default_factory=list)  # one for each engine of the scope
     engine: EngineRun | None = None  # the one that is checked now, or was checked last
@@ -214,11 +214,11 @@ class Run:
             self.scope = None if step.batch is None else self.plan.batches[step.batch]
 
     @property
-    def wakes(self) -> bool:
-        """Return whether this direction's engine sleeps, and is to be woken."""
+    def wakes(self) -> int:
+        """Return the level at which this direction's engine sleeps, and from which it is to be woken; 0 for none."""
         if self.cold or self.direction is Direction.HALT:
-            return False
-        return self.plan.wakes if self.direction is Direction.FORWARD else self.profile.unit in self.slept
+            return 0
+        return self.plan.wakes if self.direction is Direction.FORWARD else self.slept.get(self.profile.unit, 0)
 
     @property
     def way(self) -> Way:

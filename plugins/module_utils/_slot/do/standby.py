@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from ..decide.machine import sleep_action, wake_action
-from ..kinds.kind import Sleep
+from ..kinds.kind import Posts, Sleep
 from ..kinds.table import kind_of
 from ..look.memory import MEMINFO, SPARED_BYTES, bytes_of, gib, kept_asleep, needed_awake
 from ..look.observe import load_profile, slot_units
@@ -39,15 +39,15 @@ def sleepers(run: Run) -> tuple[UnitState, ...]:
     return tuple(unit for unit in slot_units(run.fx, run.layout)[0] if unit.asleep)
 
 
-def ending(run: Run, falls: Sequence[UnitState]) -> tuple[tuple[UnitState, ...], bool]:
-    """Return (the sleepers that end now, whether `falls` may sleep).
+def ending(run: Run, falls: Sequence[UnitState]) -> tuple[tuple[UnitState, ...], int]:
+    """Return (the sleepers that end now, the level at which `falls` may sleep, 0 for not at all).
 
     All end where a profile without standby is served, or nothing, unless what was served falls asleep. Others end that
     can't be woken any more, and the oldest ones where memory has no room for all, or there are too many.
     """
     there, target = sleepers(run), run.profile if run.request.active else None
     if run.direction is Direction.HALT or not (run.plan.sleeps if target is None else target.standby):
-        return there, False
+        return there, 0
     units = () if target is None else target.units
     known = {unit.name: read_sleeper(run.fx.files, run.layout, unit.name) for unit in there}
     living = [
@@ -57,26 +57,28 @@ def ending(run: Run, falls: Sequence[UnitState]) -> tuple[tuple[UnitState, ...],
     ]
     stays = [sleeper for sleeper in living if run.wakes or sleeper.unit not in units]
     others = sorted((one for one in stays if one.unit not in units), key=attrgetter("since"))
-    needed = SPARED_BYTES if target is None else needed_awake(run.fx, target, asleep=run.wakes)
-    needed += sum(kept_asleep(run.fx, _profile_of(run, unit)) for unit in falls)
-    count, sleeps = _room(run, needed, others, more=len(falls))
+    needed = SPARED_BYTES if target is None else needed_awake(run.fx, target, asleep=bool(run.wakes))
+    count, level = _room(run, needed, others, [_profile_of(run, unit) for unit in falls])
     gone = {*known} - {one.unit for one in stays} | {one.unit for one in others[:count]}
-    return tuple(unit for unit in there if unit.name in gone), sleeps
+    return tuple(unit for unit in there if unit.name in gone), level
 
 
 def _profile_of(run: Run, unit: UnitState) -> Profile:
     return load_profile(run.fx, run.layout, run.layout.profile_of(unit.name))
 
 
-def _room(run: Run, needed: int, others: Sequence[Sleeper], *, more: int) -> tuple[int, bool]:
-    """Return (how many of the others end, the oldest first; whether there is room then). more: engines that fall
+def _room(run: Run, spared: int, others: Sequence[Sleeper], more: Sequence[Profile]) -> tuple[int, int]:
+    """Return (how many of the others end, the oldest first; the level that has room then). more: whose engines fall
     asleep."""
     free = bytes_of(text_of(run.fx, MEMINFO), "MemAvailable")
     most = read_slot_file(run.fx, run.layout).standby
-    count, fits = room(free, needed, [one.bytes for one in others], most if more else len(others) + 1)
-    if not fits and more:
-        run.warn(f"the host's memory has {gib(free)} free, so nothing is put to sleep (it takes {gib(needed)})")
-    return count, fits
+    levels = (1, 2) if all(kind_of(one.engine.kind).rereads(one.engine.settings) for one in more) else (1,)
+    needed = {level: spared + sum(kept_asleep(run.fx, one, level) for one in more) for level in levels}
+    count, level = room(free, needed, [one.bytes for one in others], most if more else len(others) + 1)
+    if not level and more:
+        least = gib(min(needed.values()))
+        run.warn(f"the host's memory has {gib(free)} free, so nothing is put to sleep (it takes {least})")
+    return count, level
 
 
 def forget(run: Run, units: Sequence[str]) -> None:
@@ -85,21 +87,21 @@ def forget(run: Run, units: Sequence[str]) -> None:
         run.fx.files.remove(run.layout.standby_file(unit))
 
 
-def put_to_sleep(run: Run, unit: UnitState) -> bool:
+def put_to_sleep(run: Run, unit: UnitState, level: int) -> bool:
     """Put the engine of the unit to sleep; return whether it sleeps. If it does not, it has to be stopped."""
     try:
         profile = _profile_of(run, unit)
-        _ask(run, profile, _requests(profile).fall)
+        _ask(run, profile, _requests(profile).fall[level])
         _await(run, profile, asleep=True)
         since = stamp(run.fx.clock.now())
-        kept = kept_asleep(run.fx, profile)
-        known = Sleeper(unit.name, profile.name, profile.fingerprint, unit.invocation_id, since, kept)
+        kept = kept_asleep(run.fx, profile, level)
+        known = Sleeper(unit.name, profile.name, profile.fingerprint, unit.invocation_id, since, kept, level)
         run.fx.files.write(run.layout.standby_file(unit.name), known.to_json())
     except (SlotFault, OSError) as fault:
         run.warn(f"{unit.name} did not go to sleep, and is stopped: {fault}")
         return False
-    run.slept.add(unit.name)
-    run.did(sleep_action(unit.name))
+    run.slept[unit.name] = level
+    run.did(sleep_action(unit.name, level))
     return True
 
 
@@ -117,9 +119,9 @@ def wake(run: Run, single: Profile) -> None:
             f"the host's memory has no room to wake {unit.name}", expected=f"{gib(needed)} free", got=gib(free)
         )
     forget(run, [unit.name])
-    _ask(run, single, _requests(single).rise)
+    _ask(run, single, _requests(single).rise[known.level])
     _await(run, single, asleep=False)
-    run.did(wake_action(unit.name))
+    run.did(wake_action(unit.name, known.level))
 
 
 def _requests(profile: Profile) -> Sleep:
@@ -129,14 +131,17 @@ def _requests(profile: Profile) -> Sleep:
     return found
 
 
-def _ask(run: Run, profile: Profile, path: str) -> None:
-    reply = run.fx.http.post(f"{profile.engine.backend_url}{path}", {}, ASKED_LIMIT_S)
-    if reply.status != 200:
-        raise SlotFault(
-            f"POST {profile.engine.backend_url}{path} failed",
-            expected="200",
-            got=reply.error or f"{reply.status} {reply.text[:200]}".strip(),
-        )
+def _ask(run: Run, profile: Profile, posts: Posts) -> None:
+    """Make these requests one after the other. One with a body reads the weights, and takes as long as a load may."""
+    for path, body in posts:
+        limit_s = profile.engine.start_timeout_s if body else ASKED_LIMIT_S
+        reply = run.fx.http.post(f"{profile.engine.backend_url}{path}", body, limit_s)
+        if reply.status != 200:
+            raise SlotFault(
+                f"POST {profile.engine.backend_url}{path} failed",
+                expected="200",
+                got=reply.error or f"{reply.status} {reply.text[:200]}".strip(),
+            )
 
 
 def _await(run: Run, profile: Profile, *, asleep: bool) -> None:

@@ -395,7 +395,7 @@ def info(fx: Effects, layout: Layout) -> dict[str, Any]:
         "frontdoor": _load(fx, layout),
         "cards": cards(fx),
         "standby": [
-            {"profile": one.profile, "unit": one.unit, "since": one.since, "bytes": one.bytes}
+            {"profile": one.profile, "unit": one.unit, "since": one.since, "bytes": one.bytes, "level": one.level}
             for one in standby.asleep(fx.files, layout, units)
         ],
         "enabled_units": [unit.name for unit in (*units, *legacy) if unit.enabled],

@@ -177,7 +177,8 @@ def status(info: Mapping[str, Any]) -> list[str]:
 def standby(info: Mapping[str, Any]) -> list[str]:
     """Return a line for each engine that sleeps."""
     return [
-        f"standby: {one['profile']} sleeps since {one['since']} and keeps {one['bytes'] / 2**30:.1f} GiB in memory"
+        f"standby: {one['profile']} sleeps at level {one['level']} since {one['since']} and keeps "
+        f"{one['bytes'] / 2**30:.1f} GiB in memory"
         for one in info.get("standby") or ()
     ]
 

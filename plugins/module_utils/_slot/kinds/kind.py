@@ -116,18 +116,23 @@ class LlmPoolBackend:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
+Posts = Sequence[tuple[str, Mapping[str, Any]]]
+
+
 @dataclass(frozen=True)
 class Sleep:
     """The requests by which an engine gives back its cards' memory and takes it again, keeping its weights on the host.
 
-    setting: the setting of a profile that allows it. variables: what it needs besides. fall, rise: paths to post to.
-    asks: the path that tells whether it sleeps, and the key in the answer.
+    It may sleep at level 1, or, where it can read its weights again, at level 2, which keeps none.
+
+    setting: the setting of a profile that allows it. variables: what it needs besides. fall, rise: by level, the paths
+    to post to, with the bodies. asks: the path that tells whether it sleeps, and the key in the answer.
     """
 
     setting: str
     variables: Mapping[str, str]
-    fall: str
-    rise: str
+    fall: Mapping[int, Posts]
+    rise: Mapping[int, Posts]
     asks: tuple[str, str]
 
 
@@ -235,6 +240,10 @@ class Kind:
     def sleeps(self, settings: Mapping[str, Any]) -> bool:
         """Return whether it can be put to sleep with these settings."""
         return self.sleep is not None and bool(settings.get(self.sleep.setting))
+
+    def rereads(self, settings: Mapping[str, Any]) -> bool:
+        """Return whether it can read its weights again, without a start, with these settings."""
+        return False
 
     def host_cache_bytes(self, settings: Mapping[str, Any]) -> int:
         """Return how much of the host's memory it uses for keys and values with these settings."""

@@ -98,6 +98,15 @@ _NEUTRAL = (
 )
 
 
+_READ_AGAIN = (None, "auto", "hf", "safetensors", "fastsafetensors", "mistral", "pt", "npcache", "runai_streamer")
+_NOT_READ_AGAIN = (
+    "speculative_config",
+    "spec_method",
+    "spec_model",
+    "enable_lora",
+    "cpu_offload_gb",
+    "offload_group_size",
+)
 _HOST_CONNECTORS = ("OffloadingConnector", "SimpleCPUOffloadConnector")
 
 
@@ -145,12 +154,20 @@ class Vllm(Kind):
             "vllm_num_speculative_tokens": "speculative_config.num_speculative_tokens",
         },
     )
-    # Level 2 drops the weights too, and reads them again through an endpoint that can call anything in a worker.
     sleep = Sleep(
         "enable_sleep_mode",
         {"VLLM_SERVER_DEV_MODE": "1"},
-        fall="/sleep?level=1",
-        rise="/wake_up",
+        fall={level: [(f"/sleep?level={level}", {})] for level in (1, 2)},
+        rise={
+            1: [("/wake_up", {})],
+            # What is read needs room on the card for a while, which the KV cache leaves as long as it sleeps.
+            2: [
+                ("/wake_up?tags=weights", {}),
+                ("/collective_rpc", {"method": "reload_weights"}),
+                ("/wake_up?tags=kv_cache", {}),
+                ("/reset_prefix_cache", {}),
+            ],
+        },
         asks=("/is_sleeping", "is_sleeping"),
     )
     steps = _STEPS
@@ -230,6 +247,11 @@ class Vllm(Kind):
     def caches_prompts(self, settings: Mapping[str, Any]) -> bool:
         # By default vLLM has a prefix cache.
         return settings.get("enable_prefix_caching") is not False
+
+    def rereads(self, settings: Mapping[str, Any]) -> bool:
+        # 0.32 reads the model's own weights again, through these loaders: no draft's, no adapter's, and none that it
+        # keeps in the host's memory.
+        return settings.get("load_format") in _READ_AGAIN and not any(map(settings.get, _NOT_READ_AGAIN))
 
     def host_cache_bytes(self, settings: Mapping[str, Any]) -> int:
         # With tensor parallelism this is for all ranks together; each engine of a data parallel group has its own.

@@ -105,9 +105,9 @@ def lacks_beside(fx: Effects, profile: Profile) -> str:
     )
 
 
-def kept_asleep(fx: Effects, profile: Profile) -> int:
-    """Return the bytes that the profile's engine keeps in the host's memory while it sleeps."""
-    return sum(weight_sizes(fx, profile).values()) + _caches(profile)
+def kept_asleep(fx: Effects, profile: Profile, level: int) -> int:
+    """Return the bytes that the profile's engine keeps in the host's memory while it sleeps at this level."""
+    return (sum(weight_sizes(fx, profile).values()) if level == 1 else 0) + _caches(profile)
 
 
 def needed_awake(fx: Effects, profile: Profile, *, asleep: bool) -> int:

@@ -310,7 +310,7 @@ def observe(fx: Effects, layout: Layout, request: Request) -> SlotSeen:
     unchanged = target.standby and (new is None or new == live)
     return replace(
         seen,
-        wakes=unchanged and all(_sleeps_on(fx, layout, look, state) for look in looks),
+        wakes=min((_sleeps_on(fx, layout, look, state) for look in looks), default=0) if unchanged else 0,
         drowsy=_drowsy(fx, layout, seen) if target.standby and request.mode is Mode.SWITCH else (),
         target=target,
         rendering=new or live,
@@ -327,13 +327,14 @@ def observe(fx: Effects, layout: Layout, request: Request) -> SlotSeen:
     )
 
 
-def _sleeps_on(fx: Effects, layout: Layout, look: TargetEngine, state: SlotState | None) -> bool:
-    """Return whether the engine sleeps, and is the process that was put to sleep, of the rendering in place."""
+def _sleeps_on(fx: Effects, layout: Layout, look: TargetEngine, state: SlotState | None) -> int:
+    """Return the level at which the engine sleeps, if it is the process that was put to sleep, of the rendering in
+    place; else 0."""
     single, unit = look.single, look.unit
     known = read_sleeper(fx.files, layout, unit.name) if unit.asleep and unit.settled else None
     if known is None or (known.invocation_id, known.fingerprint) != (unit.invocation_id, single.fingerprint):
-        return False
-    return same_rendering(fx, layout, single, state, unit)
+        return 0
+    return known.level if same_rendering(fx, layout, single, state, unit) else 0
 
 
 def _drowsy(fx: Effects, layout: Layout, seen: SlotSeen) -> tuple[str, ...]:

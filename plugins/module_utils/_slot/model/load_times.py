@@ -31,9 +31,11 @@ def driver_of(kernel: str | None, dpkg_status: str | None) -> str:
     return f"linux {(kernel or '').strip() or 'unknown'} and {packages}"
 
 
-def key_of(profile: str, stack_id: str, driver: str, *, cached: bool, asleep: bool = False) -> str:
-    """Return the name under which starts are remembered. driver: see `driver_of`, empty for a profile without cards."""
+def key_of(profile: str, stack_id: str, driver: str, *, cached: bool, asleep: int = 0) -> str:
+    """Return the name under which starts are remembered. driver: see `driver_of`, empty for a profile without cards.
+    asleep: the level at which the engine sleeps, 0 for not."""
     way = ", from standby" if asleep else "" if cached else ", nothing cached"
+    way += ", level 2" if asleep == 2 else ""
     return f"{profile} on {stack_id}" + (f" with {driver}" if driver else "") + way
 
 

@@ -9,7 +9,7 @@ While the file is there, the unit starts nothing: an engine that ends asleep wou
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..words.decode import decode_written, plain
@@ -21,7 +21,8 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Sleeper:
-    """An engine process that was put to sleep. since: UTC. bytes: what it keeps in the host's memory."""
+    """An engine process that was put to sleep. since: UTC. bytes: what it keeps in the host's memory. level: 1 keeps
+    its weights there, 2 none."""
 
     unit: str
     profile: str
@@ -29,6 +30,7 @@ class Sleeper:
     invocation_id: str
     since: str
     bytes: int
+    level: int = 1
 
     def to_json(self) -> str:
         return json.dumps({"schema": SCHEMA, **plain(self)}) + "\n"
@@ -45,17 +47,20 @@ def asleep(files: Files, layout: Layout, units: Sequence[UnitState]) -> tuple[Sl
     return tuple(one for one in known if one is not None)
 
 
-def room(free: int, needed: int, kept: Sequence[int], most: int) -> tuple[int, bool]:
-    """Return (how many of the sleepers have to end, the oldest first; whether another one may sleep then).
+def room(free: int, needed: Mapping[int, int], kept: Sequence[int], most: int) -> tuple[int, int]:
+    """Return (how many of the sleepers have to end, the oldest first; at which level another one may sleep then, 0 for
+    not at all).
 
-    A host that does not tell its memory has room for none. None ends for nothing.
+    A sleeper ends only where no level has room. A host that does not tell its memory has room for none. None ends for
+    nothing.
 
     :param free: bytes of the host's memory that are available now.
-    :param needed: bytes that the other one needs, with all that is spared.
+    :param needed: by level, the best first, bytes that the other one needs, with all that is spared.
     :param kept: bytes of each sleeper, the oldest first.
     :param most: how many may sleep.
     """
     for ended in range(max(0, len(kept) + 1 - most), len(kept) + 1):
-        if most and free > 0 and free + sum(kept[:ended]) >= needed:
-            return ended, True
-    return max(0, len(kept) - most), False
+        for level, size in needed.items():
+            if most and free > 0 and free + sum(kept[:ended]) >= size:
+                return ended, level
+    return max(0, len(kept) - most), 0

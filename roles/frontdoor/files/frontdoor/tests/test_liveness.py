@@ -56,10 +56,12 @@ async def test_without_a_watchdog_nothing_is_told(tmp_path: Path) -> None:
 async def test_who_sleeps_is_shown_with_its_memory(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
         one = {"unit": UNIT, "profile": "tiny-b", "fingerprint": "sha256:b", "invocation_id": "1" * 32, "since": AT}
-        write(run, standby=[{**one, "bytes": 3 * 2**30}])
+        write(run, standby=[{**one, "bytes": 3 * 2**30}, {**one, "bytes": 0, "level": 2}])
         told, metrics = await shown(run)
-        assert told["standby"] == [{"profile": "tiny-b", "since": AT, "bytes": 3 * 2**30}]
-        assert f'b70_frontdoor_standby_bytes{{slot="main",profile="tiny-b"}} {3 * 2**30}' in metrics
+        row = {"profile": "tiny-b", "since": AT}
+        assert told["standby"] == [{**row, "bytes": 3 * 2**30, "level": 1}, {**row, "bytes": 0, "level": 2}]
+        for level, kept in (("1", 3 * 2**30), ("2", 0)):
+            assert f'b70_frontdoor_standby_bytes{{slot="main",profile="tiny-b",level="{level}"}} {kept}' in metrics
 
 
 @on_loop

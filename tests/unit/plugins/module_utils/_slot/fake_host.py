@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.memory import MEMINFO
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.memory import MEMINFO, SPARED_BYTES
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.journal import remember
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.production import examined
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.profile import Frontdoor, parse_profile
@@ -235,6 +235,8 @@ class FakeUnit:
     stop_limit_s: float = 0.0  # of the unit as systemd has loaded it, at its last start
 
     asleep: bool = False
+    given_up: frozenset[str] = frozenset()  # whose memory it has given up: weights, kv_cache
+    empty: bool = False  # its weights were dropped, and not read again
     sleep_fault: str = ""  # what goes wrong with its sleep
     asked_asleep: bool = False  # for tokens, which it may generate when it wakes
 
@@ -274,6 +276,9 @@ def _all_together(layout: Layout, units: Sequence[str]) -> bool:
 # What a wake makes of an engine.
 AWAKE = {"wrong_awake": "wrong_answer", "garbage_awake": "garbage", "forgets_asleep": "empty"}
 SLEEP_FAULTS = ("never_sleeps", "hang_sleep", "keeps_memory", "dies_asleep", "hang_wake", "never_wakes", *AWAKE)
+RELOAD_FAULTS = ("forgets_reload", "fails_reload", "hang_reload")
+SLEEP_PATHS = {"/sleep": "hang_sleep", "/wake_up": "hang_wake", "/collective_rpc": "hang_reload"}
+SLEEP_PATHS |= {"/reset_prefix_cache": ""}
 _OF_PATHS = {"texts", "readonly", "hidden", "unreadable", "full", "prefetched", "card_locks", "boot_only"}
 
 
@@ -387,12 +392,21 @@ class FakeHost:
 
     def render_standby(self, *names: str, most: int = 1, **changes: Any) -> None:
         """Renders profiles whose engines may sleep, each with a port of its own."""
-        self.slot_settings["standby"] = most
         for name in names:
-            port = self.standby_ports.setdefault(self.layout.unit(name), self.port + 16 + len(self.standby_ports))
-            data = profile_data(name)
-            own = {"engine__argv": [*data["engine"]["argv"][:-1], str(port)], "standby": True, **changes}
-            self.render(name, engine__backend_url=f"http://127.0.0.1:{port}", **own)
+            port = self.standby_ports.get(self.layout.unit(name), self.port + 16 + len(self.standby_ports))
+            argv = [*profile_data(name)["engine"]["argv"][:-1], str(port)]
+            self.render_sleeper(name, port, most, **{"engine__argv": argv, **changes})
+
+    def render_sleeper(self, name: str, port: int, most: int = 1, **changes: Any) -> None:
+        self.slot_settings["standby"] = most
+        self.standby_ports[self.layout.unit(name)] = port
+        self.render(name, engine__backend_url=f"http://127.0.0.1:{port}", **{"standby": True, **changes})
+
+    def run_short_of_memory(self) -> None:
+        """Leave no room for the weights of a sleeper."""
+        for path in [path for path in self.texts if path.name == "model.safetensors"]:
+            self.put(path, "x" * 2**20)
+        self.available = SPARED_BYTES + 2**19
 
     def unit_text(self, unit: FakeUnit) -> str:
         return self.texts.get(self.layout.unit_dir / unit.name, ("", None))[0]
@@ -472,7 +486,7 @@ class FakeHost:
             self.logs[unit.invocation] = ("INFO loading", LOST)
         unit.started, unit.started_at, unit.live_fault, unit.answers = self.mono, self.now(), unit.fault, 0
         unit.running = unit.tokens = 0
-        unit.asleep = False
+        unit.asleep = unit.empty = False
         if unit.loaded is None:
             unit.loaded = self.unit_text(unit)
         unit.started_from = unit.loaded
@@ -582,8 +596,8 @@ class FakeHost:
         if not self.gate_verified:
             return
         for engine in up:
-            if engine.asleep and engine.invocation in state.passed:
-                raise Broken(f"clients are given to {engine.name}, which sleeps")
+            if (engine.asleep or engine.empty) and engine.invocation in state.passed:
+                raise Broken(f"clients are given to {engine.name}, which sleeps, or has no weights")
             if engine.live_fault not in HARMLESS and engine.invocation in state.passed:
                 raise Broken(f"the frontdoor is open for {engine.name}, whose engine is {engine.live_fault}")
 
@@ -852,12 +866,13 @@ class FakeHttp:
         if engine is None:
             return Reply(0, error="refused")
         self._host.mono += 0.02
-        if url.endswith(("/sleep?level=1", "/wake_up")):
-            return self._sleep(engine, url.endswith("/wake_up"), timeout_s)
+        asked = urlsplit(url)
+        if asked.path in SLEEP_PATHS:
+            return self._sleep(engine, asked.path, asked.query, body, timeout_s)
         if engine.asleep:
             engine.asked_asleep = True
             return Reply(500, "EngineCore encountered an issue")
-        fault = engine.live_fault
+        fault = "garbage" if engine.empty else engine.live_fault
         if fault == "wedged":
             self._host.mono += timeout_s
             return Reply(0, error="timeout")
@@ -883,22 +898,28 @@ class FakeHttp:
         text = {"garbage": "!" * 40, "empty": "  "}.get(fault, text)
         return Reply(200, json.dumps({"choices": [{"message": {"content": text}}]}))
 
-    def _sleep(self, engine: FakeUnit, wakes: bool, timeout_s: float) -> Reply:
+    def _sleep(self, engine: FakeUnit, path: str, query: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
         fault = engine.sleep_fault
-        if fault == ("hang_wake" if wakes else "hang_sleep"):
+        if fault and fault == SLEEP_PATHS[path]:
             self._host.mono += timeout_s
             return Reply(0, error="timeout")
-        if wakes:
-            engine.asleep = fault == "never_wakes"
+        if path == "/sleep" and fault != "never_sleeps":
+            engine.asleep, engine.empty = True, query == "level=2"
+            engine.given_up = frozenset(("weights", "kv_cache"))
+            if fault == "dies_asleep":
+                engine.active, engine.sub, engine.pid = "activating", "auto-restart", 0
+                engine.restart_at = self._host.mono + 15.0
+        elif path == "/wake_up":
+            engine.given_up -= {query.removeprefix("tags=")} if query else engine.given_up
+            engine.asleep = bool(engine.given_up) or fault == "never_wakes"
             engine.live_fault = AWAKE.get(fault, engine.live_fault)
             if fault == "loses_card":
                 self._host.logs[engine.invocation] = ("INFO waking", LOST)
                 self._host._down(engine, "failed")
-            return Reply(200)
-        engine.asleep = fault != "never_sleeps"
-        if fault == "dies_asleep":
-            engine.active, engine.sub, engine.pid = "activating", "auto-restart", 0
-            engine.restart_at = self._host.mono + 15.0
+        elif path == "/collective_rpc":
+            if fault == "fails_reload" or "weights" in engine.given_up or body != {"method": "reload_weights"}:
+                return Reply(500, "no weights")
+            engine.empty = fault == "forgets_reload"
         return Reply(200)
 
     def upload(self, url: str, fields: Mapping[str, str], file: Upload, timeout_s: float) -> Reply:

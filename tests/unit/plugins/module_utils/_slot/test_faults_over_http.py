@@ -10,11 +10,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from engine_sim import __file__ as program
@@ -28,7 +29,7 @@ from machine import free_port
 from scenarios.rig import Done
 from scenarios.test_faults import FAULTS, SECOND_FAULT, SITUATIONS, assert_failed
 from unit.plugins.module_utils._slot.calls import b70ctl
-from unit.plugins.module_utils._slot.fake_host import LAYOUT, FakeHost, FakeHttp, FakeUnit
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, SLEEP_PATHS, FakeHost, FakeHttp, FakeUnit
 from unit.shipped import load_inline
 
 OK = {"name": "exact_ok", "prompt": "Answer with the two letters OK.", "compare": "exact", "expected": "OK"}
@@ -48,6 +49,13 @@ class Http(HttpClient):
     def get(self, url: str, timeout_s: float) -> Reply:
         return self._memory.get(url, timeout_s) if url.endswith("/status") else super().get(url, timeout_s)
 
+    def post(self, url: str, body: Mapping[str, Any], timeout_s: float) -> Reply:
+        reply, asked = super().post(url, body, timeout_s), urlsplit(url)
+        if asked.path in SLEEP_PATHS and (unit := self.host.engine(asked.port or 80)):
+            said = self.get(asked._replace(path="/is_sleeping", query="").geturl(), timeout_s)
+            unit.asleep = json.loads(said.text)["is_sleeping"]
+        return reply
+
 
 class SimHost(FakeHost):
     """A host in memory whose units start processes of the simulated engine, and end them.
@@ -62,10 +70,15 @@ class SimHost(FakeHost):
         self.fault_of: dict[str, str] = {}  # by invocation, of every process that was started
         self.shown: set[str] = set()  # invocations that the frontdoor was ever open for
 
-    def add(self, name: str, *arguments: str, **changes: Any) -> None:
+    def add(self, name: str, *arguments: str, port: int = 0, **changes: Any) -> None:
+        """Render a profile. port: of one that may sleep."""
         argv = [sys.executable, "-I", program, "serve", f"/models/{name}", "--served-model-name", name]
-        argv += ["--sim-dir", str(self.folder), "--port", str(self.port), *arguments]
-        self.render(name, engine__argv=argv, engine__start_timeout_s=3, **CANARY | changes)
+        argv += ["--sim-dir", str(self.folder), "--port", str(port or self.port), *arguments]
+        changes = {"engine__argv": argv, "engine__start_timeout_s": 3, **CANARY, **changes}
+        if port:
+            self.render_sleeper(name, port, **changes)
+        else:
+            self.render(name, **changes)
 
     def run_process(self, unit: FakeUnit) -> None:
         super().run_process(unit)
@@ -110,10 +123,14 @@ class SimHost(FakeHost):
         assert state.passed == {unit.invocation: True}
         assert self.enabled == [unit.name]
         assert [*self.processes] == [unit.name]
+        self.assert_answers(name)
+
+    def assert_answers(self, name: str) -> None:
+        """Assert that a client is answered rightly, and by the profile's process."""
         body = {"messages": [{"role": "user", "content": "Who are you?"}]}
-        answer = json.loads(self.effects().http.post(f"{state.backend_url}/v1/chat/completions", body, 30).text)
+        answer = json.loads(self.effects().http.post(f"{self.state.backend_url}/v1/chat/completions", body, 30).text)
         assert answer["choices"][0]["message"]["content"] == f"I am {name}."
-        assert answer["system_fingerprint"].split(" ")[:2] == [name, unit.invocation]
+        assert answer["system_fingerprint"].split(" ")[:2] == [name, self.unit(name).invocation]
 
     def assert_stopped(self, *reasons: str) -> None:
         """Assert that nothing runs, nothing boots, and that clients are told why in these words."""
@@ -150,7 +167,8 @@ def test_an_engine_that_is_broken(sim_host: SimHost, situation: str, fault: Any)
         assert sim_host.ctl("switch", "a").code == 0
         sim_host.assert_serves("a")
     # Who never answers is not waited for as long as the others.
-    sim_host.add("b", **({"canary__timeout_s": 0.3} if fault.name == "hang" else {}))
+    limits: dict[str, Any] = {"canary__timeout_s": 0.3} if fault.name == "hang" else {}
+    sim_host.add("b", **limits)
     sim_host.unit("b").fault = fault.name
     if situation == "broken":
         sim_host.unit("a").fault = SECOND_FAULT
@@ -175,6 +193,28 @@ def test_an_engine_that_is_sound(sim_host: SimHost) -> None:
         sim_host.add(name)
         assert sim_host.ctl("switch", name).data["outcome"] == "committed"
         sim_host.assert_serves(name)
+
+
+@pytest.mark.parametrize("fault", ["", "forgets-reload", "fails-reload", "wrong-awake"])
+def test_one_that_sleeps_without_its_weights(sim_host: SimHost, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    monkeypatch.setenv("VLLM_SERVER_DEV_MODE", "1")
+    for name in "ab":
+        sim_host.add(name, "--enable-sleep-mode", port=free_port(), engine__start_timeout_s=60)
+    sim_host.run_short_of_memory()
+    for name in "ab":
+        assert sim_host.ctl("switch", name).data["outcome"] == "committed"
+    assert json.loads(sim_host.texts[LAYOUT.standby_file(LAYOUT.unit("a"))][0])["level"] == 2
+    asleep = sim_host.unit("a").invocation
+    (sim_host.folder / "a.json").write_text(json.dumps({"live": [fault] if fault else []}))
+    sim_host.shown.clear()
+    done = sim_host.ctl("switch", "a")
+    assert (done.data["outcome"], done.data["way"]) == ("committed", "plain" if fault else "standby"), done
+    assert (sim_host.unit("a").invocation == asleep) is not bool(fault)
+    sim_host.assert_invariants()
+    sim_host.assert_answers("a")
+    assert sim_host.sleeping == [LAYOUT.unit("b")]
+    # Clients never reached a process that came back wrong.
+    assert (asleep in sim_host.shown) is not bool(fault)
 
 
 # The canary that every profile gets, of one that promises calls of tools and answers after a schema.

@@ -18,7 +18,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._slot.look.journal impo
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.standby import room
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Gate
 from unit.plugins.module_utils._slot.calls import b70ctl, check, killed_anywhere, names, recover, switch
-from unit.plugins.module_utils._slot.fake_host import LAYOUT, SLEEP_FAULTS, FakeHost, request
+from unit.plugins.module_utils._slot.fake_host import LAYOUT, RELOAD_FAULTS, SLEEP_FAULTS, FakeHost, request
 from unit.plugins.module_utils._slot.test_model import SlotModel
 from unit.plugins.module_utils._slot.two_slots import AUX, TwoSlots
 
@@ -33,6 +33,15 @@ def served(most=2, asleep="b", **changes):
     for unit in host.units.values():
         unit.load_s = 20.0
     for name in (*asleep, "a"):
+        result = switch(host, name)
+        assert result["outcome"] == "committed", result["msg"]
+    return host
+
+
+def short_of_memory(host, *names):
+    """Switch to these profiles on a host that has no room for the weights of sleepers."""
+    host.run_short_of_memory()
+    for name in names:
         result = switch(host, name)
         assert result["outcome"] == "committed", result["msg"]
     return host
@@ -66,10 +75,8 @@ def test_the_status_shows_who_sleeps_with_what_it_keeps():
     host = served()
     code, text = b70ctl(host, "status")
     assert code == 0
-    assert (
-        f"standby: b sleeps since {json.loads(host.texts[LAYOUT.standby_file(B)][0])['since']} and keeps 0.0 GiB"
-        in text
-    )
+    since = json.loads(host.texts[LAYOUT.standby_file(B)][0])["since"]
+    assert f"standby: b sleeps at level 1 since {since} and keeps 0.0 GiB" in text
     assert "standby" in b70ctl(switched(host, "b"), "history")[1]
 
 
@@ -94,7 +101,7 @@ def test_the_controller_leaves_a_sleeper_alone_and_one_that_died():
     watching = daemon.Controller(host.effects(), LAYOUT, print)
     watching.look()
     told = json.loads(host.texts[LAYOUT.liveness_file][0])["standby"]
-    assert [(row["profile"], row["bytes"]) for row in told] == [("b", 1)]
+    assert [(row["profile"], row["bytes"], row["level"]) for row in told] == [("b", 1, 1)]
     for end in (lambda: None, lambda: host._loop(host.unit("b"))):
         end()
         served_before, starts = host.served(), host.starts
@@ -175,18 +182,93 @@ def test_of_named_profiles_alone_engines_sleep():
 @pytest.mark.parametrize(
     ("free", "needed", "kept", "most", "found"),
     [
-        (10, 8, [], 1, (0, True)),
-        (10, 12, [3, 3], 3, (1, True)),
-        (10, 12, [1, 1], 3, (2, True)),
-        (10, 13, [1, 1], 3, (0, False)),
-        (10, 8, [1], 1, (1, True)),
-        (10, 8, [1, 1], 1, (2, True)),
-        (0, 8, [9], 2, (0, False)),
-        (10, 8, [1], 0, (1, False)),
+        (10, [8], [], 1, (0, 1)),
+        (10, [12], [3, 3], 3, (1, 1)),
+        (10, [12], [1, 1], 3, (2, 1)),
+        (10, [13], [1, 1], 3, (0, 0)),
+        (10, [8], [1], 1, (1, 1)),
+        (10, [8], [1, 1], 1, (2, 1)),
+        (0, [8], [9], 2, (0, 0)),
+        (10, [8], [1], 0, (1, 0)),
+        (10, [8, 4], [3, 3], 3, (0, 1)),
+        (10, [12, 4], [3, 3], 3, (0, 2)),
+        (10, [14, 12], [3, 3], 3, (1, 2)),
+        (10, [13, 12], [3, 3], 3, (1, 1)),
+        (10, [12, 11], [0, 0], 3, (0, 0)),
+        (0, [8, 4], [], 1, (0, 0)),
     ],
 )
-def test_who_ends_for_whom(free, needed, kept, most, found):
-    assert room(free, needed, kept, most) == found
+def test_who_ends_for_whom_and_how_deep_it_sleeps(free, needed, kept, most, found):
+    assert room(free, dict(enumerate(needed, 1)), kept, most) == found
+
+
+def test_without_memory_for_its_weights_one_sleeps_without_them_and_reads_them_again():
+    host = short_of_memory(served(most=1, asleep=""), "b")
+    process, starts = host.unit("a").invocation, host.starts
+    assert (host.sleeping, host.unit("a").empty) == ([A], True)
+    assert f"put {A} to sleep without its weights" in last_end(host)["actions"]
+    kept = json.loads(host.texts[LAYOUT.standby_file(A)][0])
+    assert (kept["level"], kept["bytes"]) == (2, 0)
+    assert "standby: a sleeps at level 2 since" in b70ctl(host, "status")[1]
+    predicted = check(host, "a")["actions"]
+    result = switch(host, "a")
+    assert (result["outcome"], result["way"], result["verified"]) == ("committed", "standby", True), result["msg"]
+    assert (host.served(), host.starts, host.unit("a").empty) == ({process: True}, starts, False)
+    assert f"wake {A} and read its weights" in predicted
+    assert f"wake {A} and read its weights" in last_end(host)["actions"]
+    # It takes as long as reading them, which begins while clients are still served.
+    assert last_end(host)["key"].endswith(", from standby, level 2")
+    assert "prepare" in names(result)
+    host.assert_invariants()
+
+
+def test_with_memory_it_keeps_them_again():
+    host = short_of_memory(served(most=1, asleep=""), "b")
+    host.available = 2**36
+    for name, level in (("a", 1), ("b", 1), ("a", 1)):
+        assert switch(host, name)["way"] == "standby"
+        (known,) = (json.loads(host.texts[LAYOUT.standby_file(unit)][0]) for unit in host.sleeping)
+        assert known["level"] == level
+        host.assert_invariants()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"speculative_config": {"method": "mtp"}},
+        {"cpu_offload_gb": 2},
+        {"enable_lora": True},
+        {"load_format": "tensorizer"},
+    ],
+)
+def test_one_that_cannot_read_its_weights_again_ends_without_memory_for_them(settings):
+    host = short_of_memory(served(most=1, asleep="", engine__settings=settings), "b")
+    assert host.sleeping == []
+    assert "nothing is put to sleep" in " ".join(last_end(host)["warnings"])
+
+
+@pytest.mark.parametrize("fault", [*SLEEP_FAULTS, *RELOAD_FAULTS])
+def test_what_goes_wrong_with_one_without_weights_costs_time_and_no_answer(fault):
+    host = short_of_memory(served(asleep=""))
+    for name in "ab":
+        host.unit(name).sleep_fault = fault
+    for name in "babab":
+        result = switch(host, name)
+        assert (result["outcome"], result["profile"], result["verified"]) == ("committed", name, True), result["msg"]
+        assert not host.unit(name).empty
+        host.assert_invariants()
+    assert result["way"] == "plain"
+    assert result["warnings"]
+
+
+def test_the_way_back_reads_the_weights_again():
+    host = short_of_memory(served(asleep=""))
+    process = host.unit("a").invocation
+    host.unit("b").fault = "wrong_answer"
+    result = switch(host, "b")
+    assert (result["outcome"], result["profile"], result["verified"]) == ("rolled_back", "a", True), result["msg"]
+    assert (host.served(), host.unit("a").empty) == ({process: True}, False)
+    host.assert_invariants()
 
 
 def test_a_slot_that_is_stopped_and_a_profile_without_standby_leave_no_sleeper():
@@ -218,9 +300,9 @@ def test_what_is_off_is_as_ever():
     assert host.running == [B]
 
 
-@pytest.mark.parametrize("fault", ["", "wrong_awake"])
+@pytest.mark.parametrize("fault", ["", "wrong_awake", "deep", "forgets_reload"])
 def test_a_kill_at_any_moment_is_settled(fault):
-    host = served()
+    host = short_of_memory(served(asleep=""), *"ba") if fault in ("deep", "forgets_reload") else served()
     host.unit("b").sleep_fault = fault
     for number, left in killed_anywhere(host, lambda one: switch(one, "b"), step=3):
         left.mono += 30
@@ -428,7 +510,15 @@ class StandbyModel(SlotModel):
     def nobody_asks(self):
         self.run(None, who="idle")
 
-    @rule(name=st.sampled_from("abc"), fault=st.sampled_from(("", "", *SLEEP_FAULTS)))
+    @rule()
+    def memory_gets_short(self):
+        self.fake_host.run_short_of_memory()
+
+    @rule()
+    def memory_gets_free(self):
+        self.fake_host.available = 2**36
+
+    @rule(name=st.sampled_from("abc"), fault=st.sampled_from(("", "", *SLEEP_FAULTS, *RELOAD_FAULTS)))
     def sleep_is_broken_or_mended(self, name, fault):
         self.fake_host.unit(name).sleep_fault = fault
 

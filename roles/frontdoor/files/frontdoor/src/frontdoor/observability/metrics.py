@@ -306,7 +306,8 @@ def _watched(slots: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Sample]]:
         for action, number in told["counts"].items():
             found["watchdog_actions_total"].append(("", {"slot": slot, "action": action}, number))
         for one in told["standby"]:
-            found["standby_bytes"].append(("", {"slot": slot, "profile": one["profile"]}, one["bytes"]))
+            labels = {"slot": slot, "profile": one["profile"], "level": str(one["level"])}
+            found["standby_bytes"].append(("", labels, one["bytes"]))
         for card in told["cards"]:
             labels = {"slot": slot, "pci": card["pci"]}
             found["card_faults_total"].append(("", labels, card["faults"]))
