@@ -71,10 +71,17 @@ def tool(*argv: str, limit_s: float = 1200) -> Command:
     return Command(argv, limit_s)
 
 
-def pytest(step: str, *argv: str, env: Sequence[str] = (), limit_s: float = 1200) -> Command:
-    """Return a pytest run whose results are counted under ``step``; env: NAME=VALUE of its environment."""
+def pytest(step: str, *argv: str, env: Sequence[str] = (), limit_s: float = 2400) -> Command:
+    """Return a pytest run whose results are counted under ``step``; env: NAME=VALUE of its environment.
+
+    A test that hangs ends its process before the run's limit, with a trace of all threads: the others' results are kept
+    where there are workers, and the test is named.
+    """
     before = ("env", *env) if env else ()
-    return Command((*before, "pytest", "-q", f"--junitxml={JUNIT / step}.xml", *argv), limit_s, junit=True)
+    hang = ("-o", f"faulthandler_timeout={limit_s / 2:.0f}", "-o", "faulthandler_exit_on_timeout=true")
+    workers = ("--max-worker-restart=0",) if "-n2" in argv else ()
+    words = ("-q", f"--junitxml={JUNIT / step}.xml", *hang, *workers)
+    return Command((*before, "pytest", *words, *argv), limit_s, junit=True)
 
 
 FRONTDOOR = "roles/frontdoor/files/frontdoor"
@@ -151,7 +158,7 @@ STEPS: dict[str, Step] = {
     "interpreted": Step(
         RELEASE,
         (
-            pytest("interpreted", "-n2", "-m", "", FRESH, *FRONTDOOR_TESTS, env=["FRONTDOOR_UVLOOP=1"], limit_s=2400),
+            pytest("interpreted", "-n2", "-m", "", FRESH, *FRONTDOOR_TESTS, env=["FRONTDOOR_UVLOOP=1"]),
             pytest(
                 "interpreted-compiled",
                 "-n2",
@@ -160,7 +167,6 @@ STEPS: dict[str, Step] = {
                 FRESH,
                 *FRONTDOOR_TESTS,
                 env=["FRONTDOOR_COMPILE=1"],
-                limit_s=2400,
             ),
         ),
         covers=(FRONTDOOR,),
@@ -171,7 +177,6 @@ STEPS: dict[str, Step] = {
             pytest(
                 "fresh",
                 *("-n2", "-m", "not lab and not scenario", "tests/unit", "tests/lab", f"--ignore={HEALING}", FRESH),
-                limit_s=2400,
             ),
             pytest("fresh-healing", "-n2", HEALING, FRESH, env=["B70_SEQUENCES=10000"], limit_s=5400),
         ),
@@ -179,7 +184,7 @@ STEPS: dict[str, Step] = {
     ),
     "shipping": Step(
         RELEASE,
-        (pytest("shipping", "-n2", "--dist=loadfile", "-m", "release", "tests/checks", limit_s=2400),),
+        (pytest("shipping", "-n2", "--dist=loadfile", "-m", "release", "tests/checks"),),
         covers=(
             *("plugins", "templates", "roles", "playbooks", "docs", "*.md", "meta", "galaxy.yml", "changelogs"),
             *("execution-environment.yml", "tests/tools", "tests/checks"),
@@ -188,7 +193,7 @@ STEPS: dict[str, Step] = {
     "sanity-all": Step(
         RELEASE, (tool(sys.executable, "tests/tools/sanity.py", limit_s=2700),), covers=("plugins", "galaxy.yml")
     ),
-    "lab": Step(RELEASE, (pytest("lab", "-m", "lab", "tests/lab", limit_s=2400),), covers=("tests/lab/*.py",)),
+    "lab": Step(RELEASE, (pytest("lab", "-m", "lab", "tests/lab"),), covers=("tests/lab/*.py",)),
     "engines": Step(
         RELEASE,
         (pytest("engines", "tests/engines", limit_s=2700),),
@@ -276,8 +281,8 @@ STEPS: dict[str, Step] = {
     "weights": Step(
         RELEASE,
         (
-            pytest("weights", "tests/system/test_weights.py", limit_s=2400),
-            pytest("weights-peers", "tests/system/test_weights_peers.py", limit_s=2400),
+            pytest("weights", "tests/system/test_weights.py"),
+            pytest("weights-peers", "tests/system/test_weights_peers.py"),
         ),
         covers=(
             *("roles/model_weights", f"{HOST}/_weights", f"{CONTROLLER}/_weights", "tests/lab/hub"),
@@ -466,15 +471,15 @@ async def run_command(command: Command, log: IO[bytes] | None, niceness: int = 0
 
 
 async def stop_group(process: asyncio.subprocess.Process) -> None:
-    """End a command that still runs, and its children: first the polite way, ten seconds later the other."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.returncode is not None:
-            return
-        try:
+    """End a command that still runs, and its children: first as a person would, since pytest then tells what failed."""
+    if process.returncode is not None:
+        return
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        # The children may outlive it: what a shell runs in the background ignores the first one.
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), 10)
-        except (ProcessLookupError, TimeoutError):
-            continue
 
 
 def last_line(log: Path) -> str:
@@ -629,8 +634,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         except ValueError as error:
             parser.error(str(error))
     JUNIT.mkdir(parents=True, exist_ok=True)
-    # A run that is told to end takes its steps with it, as one that is interrupted does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A run that is told to end takes its steps with it, as an interrupted one does: asyncio cancels what runs then,
+    # where an exception that a handler raises may hit the loop between two callbacks, and it waits for ever.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     began = time.monotonic()
     outcomes = run(wanted, commit)
     due: dict[str, str] = {}

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 import record
 import run
-from machine import assert_ends
+from machine import LIMIT_S, assert_ends, wait_for
 
 SHIPPED = dict(run.STEPS)
 CHECKOUT = run.ROOT
@@ -170,17 +169,50 @@ def test_a_command_that_does_not_end_is_stopped_with_its_children(tmp_path: Path
     assert_ends(child)
 
 
-@pytest.mark.skipif(not AUTOGROUP.exists(), reason="this kernel does not share processors among sessions")
-def test_a_run_that_is_told_to_end_ends_its_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps(monkeypatch, lint=python(f"import os, signal, time\nos.kill({os.getpid()}, signal.SIGTERM)\ntime.sleep(900)"))
-    before = signal.getsignal(signal.SIGTERM)
+def test_a_command_that_is_ended_may_tell_what_it_did() -> None:
+    code = """
+import time
+try:
+    print("begun", flush=True)
+    time.sleep(900)
+except KeyboardInterrupt:
+    print("1 failed")
+"""
+
+    async def told() -> bytes:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE, start_new_session=True
+        )
+        assert process.stdout
+        assert await process.stdout.readline() == b"begun\n"
+        await run.stop_group(process)
+        return await process.stdout.read()
+
+    assert asyncio.run(told()) == b"1 failed\n"
+
+
+def test_a_run_that_is_told_to_end_ends_its_commands(tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    hang = ("sh", "-c", f"echo $$ > {child}; exec sleep 900")
+    code = f"""
+import pathlib
+import run
+run.LOGS = pathlib.Path({str(tmp_path)!r})
+run.JUNIT = run.LOGS / "junit"
+run.STEPS = {{"lint": run.Step("lint", (run.Command({hang!r}, 900),))}}
+run.main(["lint"])
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(CHECKOUT / "tests")})
     try:
-        with pytest.raises(KeyboardInterrupt):
-            run.main(["lint"])
+        wait_for(lambda: child.exists() and child.read_text(), "the command")
+        process.terminate()
+        assert process.wait(LIMIT_S) != 0
     finally:
-        signal.signal(signal.SIGTERM, before)
+        process.kill()
+    assert_ends(child)
 
 
+@pytest.mark.skipif(not AUTOGROUP.exists(), reason="this kernel does not share processors among sessions")
 def test_the_niceness_of_a_step_counts_against_other_sessions(tmp_path: Path) -> None:
     command = python(f"""while not open("{AUTOGROUP}").read().strip().endswith("nice 7"): pass""")
     assert asyncio.run(run.run_command(command, (tmp_path / "log").open("w+b"), 7)) == ""
