@@ -39,7 +39,8 @@ class ActionModule(RecordedWork):
         if found["joined"]:
             self._say(f"{self.WORK} began before this play")
         files = _files(record, pictures, dest, self._host)
-        write(files)
+        if not self._task.check_mode:
+            write(files)
         regressions = record["data"]["comparison"]["regressions"]
         found.update(changed=True, regressions=regressions, files=[str(item.path) for item in files])
         if record["verdict"] == "failed":

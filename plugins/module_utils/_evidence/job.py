@@ -34,6 +34,7 @@ from .store import Store, StoreError
 
 _LAYOUT = ("slot", "config_dir", "run_dir", "state_dir", "unit_dir", "frontdoor_url")
 _VERSION_S = 5.0
+_LOOKS = ("shown", "stopped")  # the states that begin nothing
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,9 @@ class SlotJob(Job):
     def _done(self, check_mode: bool) -> WorkState:
         step = self.params["step"]
         if self.params["state"] == "shown" or check_mode:
-            return self.look(write=not check_mode)
+            found = self.look(write=not check_mode)
+            # The next play begins anew where an earlier one has the result.
+            return found if found.waits or self.params["state"] in _LOOKS else WorkState("none")
         if step == "acknowledge":
             return self.acknowledge()
         if self.params["state"] == "stopped":

@@ -210,6 +210,11 @@ def test_figures_of_the_catalogue_are_expected_of_their_host_class(said: list[st
         assert any(line.startswith("catalogue: wall_tok_s with 1 streams") and word in line for line in lines)
 
 
+def test_check_mode_writes_nothing_of_a_result_that_waits(said: list[str], tmp_path: Path) -> None:
+    assert run(Host({"record": measured()}), check_mode=True, dest=str(tmp_path))["changed"]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_check_mode_only_asks(said: list[str]) -> None:
     foreseen = {"state": "none", "line": "no benchmark is under way", "foreseen": ["would measure tiny-a"]}
     host = Host({"record": None, **foreseen})

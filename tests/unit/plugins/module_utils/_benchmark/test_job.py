@@ -114,6 +114,20 @@ def test_what_cannot_work_is_said_before_anything_is_begun(
     assert job.BenchmarkJob(params).answer(check_mode=True)["foreseen"][0].startswith("would measure a: short-128 with")
 
 
+def test_check_mode_tells_no_result_that_a_play_has(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
+    one = job.BenchmarkJob({**params, "token": "first"})
+    one.start(archive)
+    one.folder.save_seen({"now": "", "ended": {}, "found": {"record": {"id": "r"}, "verdict": "passed"}})
+    systemd.end()
+    one.acknowledge()
+    found = job.BenchmarkJob(params).answer(check_mode=True)
+    assert (found["state"], found["record"], found["verdict"], found["line"]) == (
+        *("none", None, None),
+        "no benchmark is under way",
+    )
+    assert found["foreseen"][0].startswith("would measure a: short-128 with")
+
+
 def test_each_run_has_prompts_of_its_own() -> None:
     seeds = {job.wanted_of(PARAMS, moment).seed for moment in ("2026-11-23T04:16:00Z", "2026-11-23T04:17:00Z")}
     assert len(seeds) == 2

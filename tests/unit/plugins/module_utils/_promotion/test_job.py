@@ -202,6 +202,16 @@ def test_check_mode_says_what_would_run(systemd: Systemd, params: dict[str, Any]
     assert "foreseen" not in job.PromotionJob(params).answer(check_mode=True)
 
 
+def test_only_a_look_tells_a_result_that_a_play_has(systemd: Systemd, params: dict[str, Any], archive: Path) -> None:
+    job.PromotionJob({**params, "token": "first"}).start(archive)
+    ended(params, systemd, run(Door(profile())))
+    job.PromotionJob({**params, "token": "first"}).acknowledge()
+    found = job.PromotionJob(params).answer(check_mode=True)
+    assert (found["state"], found["verdict"], "foreseen" in found) == ("none", None, True)
+    for state in ("stopped", "shown"):
+        assert job.PromotionJob({**params, "state": state}).answer(check_mode=True)["verdict"] == "passed"
+
+
 @pytest.mark.parametrize("state", ["stopped", "shown"])
 def test_check_mode_of_a_look_foresees_no_gate(systemd: Systemd, params: dict[str, Any], state: str) -> None:
     found = job.PromotionJob({**params, "state": state, "profile": "b"}).answer(check_mode=True)
