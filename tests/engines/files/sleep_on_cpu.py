@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
 from vllm.platforms.cpu import CpuPlatform
 from vllm.v1.worker.cpu_worker import CPUWorker
 
@@ -54,8 +55,13 @@ class Worker(CPUWorker):
             cache.normal_()
 
     def reload_weights(self, *args: Any, **kwargs: Any) -> None:
-        if not self._wrong():
-            super().reload_weights(*args, **kwargs)
+        if self._wrong():
+            return
+        super().reload_weights(*args, **kwargs)
+        for layer in self.model_runner.model.modules():
+            # A head that shares its weights has a packed copy here, which vLLM does not make anew.
+            if hasattr(layer, "cpu_linear") and layer.weight.numel():
+                dispatch_cpu_unquantized_gemm(layer, remove_weight=False)
 
     def _wrong(self) -> bool:
         return Path(os.environ["B70_WAKE_FAULT"]).exists()

@@ -15,7 +15,7 @@ A result is a SwitchPlan (from RESOLVE), None (the phase succeeded) or a Failure
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -436,11 +436,11 @@ def _serving_on(
     return (True, ()) if count == 1 else (False, _batches(request, seen))
 
 
-def plan(request: Request, seen: SlotSeen, ends: tuple[str, ...] | None = None, *, rests: bool = True) -> SwitchPlan:
+def plan(request: Request, seen: SlotSeen, ends: tuple[str, ...] | None = None, *, level: int = 1) -> SwitchPlan:
     """Return the run that leads from what was seen to what was requested.
 
-    ends: the sleepers that end, None where the run decides that by the memory that it finds. rests: whether an engine
-    may fall asleep.
+    ends: the sleepers that end, None where the run decides that by the memory that it finds. level: at which an
+    engine falls asleep, 0 for not at all.
     """
     kind, scope = _in_place(request, seen) if request.recheck else _kind(request, seen)
     everything = tuple(range(len(seen.looks)))
@@ -497,10 +497,10 @@ def plan(request: Request, seen: SlotSeen, ends: tuple[str, ...] | None = None, 
     else:
         disable = tuple(unit.name for unit in known if unit.enabled and unit.name not in keep)
     steps = _numbered(phases, Direction.FORWARD, batches)
-    standby = standby and rests
-    sleeps = tuple(name for name in stop if standby and name in seen.drowsy and name not in seen.target_units)
+    sleeps = tuple(name for name in stop if standby and level and name in seen.drowsy and name not in seen.target_units)
     stop = tuple(sorted(stop, key=lambda name: name in sleeps))
-    actions = _actions(request, seen, steps, scoped, stop, disable, batches, spares=spares, wakes=wakes, sleeps=sleeps)
+    slept = dict.fromkeys(sleeps, level)
+    actions = _actions(request, seen, steps, scoped, stop, disable, batches, spares=spares, wakes=wakes, slept=slept)
     return SwitchPlan(
         kind, phases, scope, partial, stop, disable, previous, actions, batches, clears, beside, wakes, sleeps
     )
@@ -540,7 +540,7 @@ def _actions(
     *,
     spares: bool,
     wakes: int,
-    sleeps: tuple[str, ...],
+    slept: Mapping[str, int],
 ) -> tuple[str, ...]:
     """Return what the steps will change, in the words in which the driver reports each change."""
     actions: list[str] = []
@@ -557,7 +557,9 @@ def _actions(
             actions += [f"disable {name}" for name in disable]
         elif phase is Phase.STOP:
             actions += [
-                sleep_action(name) if name in sleeps else f"stop {name}" for name in stop if not places or name in ours
+                sleep_action(name, slept[name]) if name in slept else f"stop {name}"
+                for name in stop
+                if not places or name in ours
             ]
         elif phase is Phase.START:
             if seen.rendering is not None and seen.rendering != seen.live and not step.batch:
@@ -581,7 +583,7 @@ def clear_action(neighbour: Neighbour) -> str:
     return f"stop slot {neighbour.slot}: {neighbour.profile} uses {', '.join(neighbour.cards)}"
 
 
-def sleep_action(unit: str, level: int = 1) -> str:
+def sleep_action(unit: str, level: int) -> str:
     return f"put {unit} to sleep{' without its weights' if level == 2 else ''}"
 
 

@@ -165,9 +165,9 @@ class Driver:
             if act and run.request.mode is Mode.SWITCH and Phase.GUARD in run.plan.forward:
                 warnings += transaction.guard_checks(run)
             if act and run.request.mode is Mode.SWITCH and run.plan.kind in (RunKind.SWITCH, RunKind.STOP):
-                ends, rests = standby.ending(run, [unit for unit in run.seen.units if unit.name in run.plan.sleeps])
+                ends, level = standby.ending(run, [unit for unit in run.seen.units if unit.name in run.plan.sleeps])
                 names = tuple(unit.name for unit in ends)
-                run.know(plan=machine.plan(run.request, run.seen, names, rests=rests))
+                run.know(plan=machine.plan(run.request, run.seen, names, level=level))
                 warnings += run.evidence.warnings
         except (SlotFault, OSError) as fault:
             if not isinstance(fault, SlotFault):

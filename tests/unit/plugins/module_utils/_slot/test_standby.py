@@ -203,8 +203,11 @@ def test_who_ends_for_whom_and_how_deep_it_sleeps(free, needed, kept, most, foun
 
 
 def test_without_memory_for_its_weights_one_sleeps_without_them_and_reads_them_again():
-    host = short_of_memory(served(most=1, asleep=""), "b")
-    process, starts = host.unit("a").invocation, host.starts
+    host = short_of_memory(served(most=1, asleep=""))
+    process, predicted = host.unit("a").invocation, check(host, "b")["actions"]
+    assert switch(host, "b")["outcome"] == "committed"
+    assert predicted == last_end(host)["actions"]
+    starts = host.starts
     assert (host.sleeping, host.unit("a").empty) == ([A], True)
     assert f"put {A} to sleep without its weights" in last_end(host)["actions"]
     kept = json.loads(host.texts[LAYOUT.standby_file(A)][0])
@@ -215,7 +218,7 @@ def test_without_memory_for_its_weights_one_sleeps_without_them_and_reads_them_a
     assert (result["outcome"], result["way"], result["verified"]) == ("committed", "standby", True), result["msg"]
     assert (host.served(), host.starts, host.unit("a").empty) == ({process: True}, starts, False)
     assert f"wake {A} and read its weights" in predicted
-    assert f"wake {A} and read its weights" in last_end(host)["actions"]
+    assert predicted == last_end(host)["actions"]
     # It takes as long as reading them, which begins while clients are still served.
     assert last_end(host)["key"].endswith(", from standby, level 2")
     assert "prepare" in names(result)
