@@ -5,18 +5,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from . import _files
+from . import _files, _lock
 
 FILE = "fleet-lease.json"
+_LOCK_LIMIT_S = 60.0  # others only read and write it
 TAKEN, KEPT, RELEASED, FREE = "taken", "kept", "released", "free"
 
 
@@ -92,12 +91,8 @@ def opened(folder: Path, state: str) -> AbstractContextManager[Path]:
 def alone(folder: Path) -> Iterator[Path]:
     """Yield the file of the lease while no other run decides about it."""
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-    descriptor = os.open(folder / f".{FILE}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with _lock.hold(folder / f".{FILE}.lock", _LOCK_LIMIT_S, TimeoutError):
         yield folder / FILE
-    finally:
-        os.close(descriptor)
 
 
 def write(file: Path, lease: Lease | None) -> None:

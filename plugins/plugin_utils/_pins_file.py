@@ -9,21 +9,17 @@ directory of the file, and the file is replaced in one step.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import getpass
 import os
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ansible_collections.arcpro.b70.plugins.module_utils import _files
+from ansible_collections.arcpro.b70.plugins.module_utils import _files, _lock
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins
 from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import Entry, Pins, PinsError
 
 LOCK_LIMIT_S = 60.0
-PAUSE_S = 0.05
 NOWHERE = "this inventory is no file, so there is no place beside it: set b70_pins_file to a file on the controller"
 
 
@@ -64,32 +60,12 @@ def add(path: str, section: str, found: Mapping[str, Entry]) -> Pins:
     why = problem(path)
     if why:
         raise PinsError(why)
-    with _alone(os.path.dirname(os.path.abspath(path))):
+    with _lock.hold(Path(os.path.abspath(path)).parent, LOCK_LIMIT_S, PinsError):
         before = read(path)
         after = _pins.with_new(before, section, found)
         if after.values(section) != before.values(section):
             _replace(path, _pins.render(after))
         return after
-
-
-@contextlib.contextmanager
-def _alone(folder: str) -> Iterator[None]:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    limit = time.monotonic() + LOCK_LIMIT_S
-    try:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > limit:
-                    raise PinsError(
-                        f"another process holds a lock on {folder} for {LOCK_LIMIT_S:g} s: end it, then run again"
-                    ) from None
-                time.sleep(PAUSE_S)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _replace(path: str, text: str) -> None:

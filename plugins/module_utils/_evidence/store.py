@@ -17,9 +17,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .._files import replace
+from .._lock import hold
 from .._paths import RECORDS_DIR
 from .._slot.host.files import make_directory
-from .._work.lock import hold
 from .host_class import machine
 from .record import ID, KINDS, SCHEMA, parse, row, text
 

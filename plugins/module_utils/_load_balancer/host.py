@@ -6,21 +6,21 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .. import _files
+from .._lock import hold
 from . import dialect
 from .dialect import DRAINED, HaproxyServer, Servers, Workers
 
 ANSWER_LIMIT_S = 5.0
 LOOK_EVERY_S = 0.5
+_LOCK_LIMIT_S = 300.0  # a wave of hosts, each with some questions to HAProxy
 _MOST_BYTES = 2**24
 _DONE = {dialect.DRAINED: "drained", dialect.READY: "taken back"}
 
@@ -85,16 +85,10 @@ class Master:
                     raise
 
 
-@contextlib.contextmanager
-def alone(state_file: Path) -> Iterator[None]:
+def alone(state_file: Path) -> contextlib.AbstractContextManager[None]:
     """Let nobody else change states at the same time: what is written is what is so for all servers."""
     state_file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    descriptor = os.open(state_file.with_name(state_file.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+    return hold(state_file.with_name(state_file.name + ".lock"), _LOCK_LIMIT_S, dialect.LoadBalancerFault)
 
 
 def wait(done: Callable[[], bool], limit_s: float) -> bool:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -14,14 +13,14 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _files
+from ansible_collections.arcpro.b70.plugins.module_utils._lock import hold
 from ansible_collections.arcpro.b70.plugins.module_utils._python_environment import plan
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.fetching.way import way
 
@@ -131,26 +130,10 @@ def look(place: EnvironmentPaths, wanted: plan.WantedEnvironment) -> tuple[plan.
     return work, found
 
 
-@contextlib.contextmanager
-def alone(cache: Path, limit: float) -> Iterator[None]:
+def alone(cache: Path, limit: float) -> contextlib.AbstractContextManager[None]:
     """Hold the lock of a cache, so that its users download once and any orphaned uv has ended."""
     cache.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    lock = Path(f"{cache}.lock")
-    end = time.monotonic() + limit
-    with lock.open("a", encoding="utf-8") as file:
-        os.set_inheritable(file.fileno(), True)
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if time.monotonic() >= end:
-                    raise EnvironmentProblem(
-                        f"another installation has held {lock} for {limit:.0f} s. Run again when it has ended; "
-                        f"`fuser {lock}` names its process."
-                    ) from error
-            time.sleep(0.2)
-        yield
+    return hold(Path(f"{cache}.lock"), limit, EnvironmentProblem, inherited=True)
 
 
 class Making:

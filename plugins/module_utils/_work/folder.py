@@ -23,9 +23,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .. import _files
+from .._lock import hold
 from .._slot.host.files import foreign, make_directory
 from .._slot.model.state_file import stamp
-from .lock import hold
 
 LOCK_LIMIT_S = 180.0  # its holder asks systemd a few times, for at most 60 s each
 _LINE_CHARS = 300

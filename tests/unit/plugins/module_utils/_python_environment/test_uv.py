@@ -330,7 +330,7 @@ def test_two_at_once_download_once(tmp_path, index):
 def test_who_holds_the_lock_for_too_long_is_not_waited_for_for_ever(tmp_path):
     with (
         host.alone(tmp_path / "cache/uv", 1),
-        pytest.raises(host.EnvironmentProblem, match="another installation has held"),
+        pytest.raises(host.EnvironmentProblem, match="another process has held"),
         host.alone(tmp_path / "cache/uv", 0.3),
     ):
         pass
@@ -355,7 +355,7 @@ def test_a_uv_that_outlives_its_caller_keeps_the_lock(tmp_path):
         time.sleep(0.05)
     caller.kill()
     caller.wait(10)
-    with pytest.raises(host.EnvironmentProblem, match="another installation"), host.alone(tmp_path / "cache/uv", 0.5):
+    with pytest.raises(host.EnvironmentProblem, match="another process"), host.alone(tmp_path / "cache/uv", 0.5):
         pass
     (tmp_path / "go").touch()
     with host.alone(tmp_path / "cache/uv", 120):

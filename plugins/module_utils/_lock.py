@@ -12,17 +12,21 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-_PAUSE_S = 0.1
+_PAUSE_S = 0.05
 
 
 @contextlib.contextmanager
-def hold(path: Path, limit_s: float, fault: type[Exception]) -> Iterator[None]:
-    """Hold the lock; raise the fault if another process has it for `limit_s` seconds.
+def hold(path: Path, limit_s: float, fault: type[Exception], *, inherited: bool = False) -> Iterator[None]:
+    """Hold the lock of a file or folder; raise the fault if another process has it for `limit_s` seconds.
 
     The kernel releases the lock when its holder dies. The file stays, so that nobody ever locks a removed one. Its
     folder must exist.
+
+    :param inherited: whether commands that this process begins keep the lock until they end.
     """
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    handle = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    os.set_inheritable(handle, inherited)
     end = time.monotonic() + limit_s
     try:
         while True:
