@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from .._benchmark.completeness import between
 from .._benchmark.metrics import RequestRecord, summary
 from .._benchmark.shapes import ladder
+from .._evidence.watched import WatchedWork, WatchEffects
 from .._slot.ask import canary as canaries
 from .._slot.ask.canary import CanaryResult
 from .._slot.kinds.table import kind_of
@@ -64,17 +65,8 @@ class Restarted:
     results: Sequence[CanaryResult]
 
 
-class GateEffects(Protocol):
+class GateEffects(WatchEffects, Protocol):
     """The effects of the gate on its host."""
-
-    def monotonic(self) -> float: ...
-
-    def now(self) -> str: ...
-
-    def sleep(self, seconds: float) -> None: ...
-
-    def gone(self) -> tuple[str, str] | None:
-        """Return (how, why) the engine is no longer served, or None; raise ToldToEndFault if this was told to end."""
 
     def get(self, way: str, path: str) -> Reply:
         """Send a GET request. way: `frontdoor` (with the client's key) or `engine`."""
@@ -99,9 +91,6 @@ class GateEffects(Protocol):
     def served(self) -> Mapping[str, Any]:
         """Return ``{profile, verified, open}`` of the slot now."""
 
-    def save(self, seen: Mapping[str, Any]) -> None:
-        """Save what was seen so far."""
-
 
 def nothing_seen() -> dict[str, Any]:
     """Return what a gate has seen before its first item.
@@ -112,9 +101,10 @@ def nothing_seen() -> dict[str, Any]:
 
 
 @dataclass
-class PromotionGate:
-    """A gate on one profile. seen: what becomes the record."""
+class PromotionGate(WatchedWork):
+    """A gate on one profile."""
 
+    noun = "gate"
     host: GateEffects
     profile: Profile
     plan: PromotionPlan
@@ -137,19 +127,9 @@ class PromotionGate:
             self._end(found.how, str(found))
         self._say("")
 
-    def break_off(self, how: str, why: str) -> None:
-        """End the gate early, because somebody ended it or it can't go on. What was seen so far stays."""
-        self._end(how, why)
-        self._say("")
-
     def _end(self, how: str, why: str) -> None:
-        """Note why the gate ended. Only the first cause counts."""
         if self.seen["ended"] is None:
             self.seen |= {"ended": {"how": how, "why": why, "at": self.host.now()}, "served": self.host.served()}
-
-    def _say(self, text: str) -> None:
-        self.seen["now"] = text
-        self.host.save(self.seen)
 
     def _item(self, item: GateItem) -> Mapping[str, Any]:
         """Observe and judge an item, keep its row and return it."""

@@ -22,7 +22,6 @@ from .._slot.host.caller import caller
 from .._slot.look.frontdoor import read_state
 from .._slot.look.observe import load_profile
 from .._slot.model.profile import Profile
-from .._slot.model.state_file import stamp
 from .._slot.words.types import Reply, Request, SlotFault, ToldToEndFault
 from .._soak import watching
 from .accuracy import AccuracyError, asked_of, measure
@@ -36,11 +35,11 @@ _LOOK_S = 1.0
 _GET_LIMIT_S = 5.0  # the slot is not watched meanwhile, and systemd kills a process that heeds no signal
 
 
-class GateHost:
+class GateHost(watching.WatchingHost):
     """The host of a gate. key: that of a client of the frontdoor, or empty."""
 
     def __init__(self, told: Commission, watched: watching.Served, plan: PromotionPlan, key: str) -> None:
-        self._told, self._fx, self._layout, self._watched = told, told.fx, told.layout, watched
+        super().__init__(told, watched)
         self._key = key
         engine = watched.profile.engine.backend_url
         self._ways = {
@@ -48,24 +47,9 @@ class GateHost:
             "engine": Client(engine, "", plan.request_timeout_s),
         }
 
-    def monotonic(self) -> float:
-        return self._fx.clock.monotonic()
-
-    def now(self) -> str:
-        return stamp(self._fx.clock.now())
-
-    def sleep(self, seconds: float) -> None:
-        self._fx.clock.sleep(seconds)
-
     def gone(self) -> tuple[str, str] | None:
-        self._fx.clock.sleep(0)
-        try:
-            found = watching.gone(self._fx, self._layout, self._watched)
-            if found is None:
-                return self._closed()
-        except SlotFault:
-            return None  # systemd gave no answer; the next look will tell
-        return found.how, found.why
+        self.sleep(0)
+        return super().gone() or self._closed()
 
     def _closed(self) -> tuple[str, str] | None:
         """Return why the slot is closed, or None.
@@ -178,6 +162,3 @@ class GateHost:
         if state is None or state.phase != "serving":
             return {"profile": None, "verified": False, "open": False}
         return {"profile": state.profile_name, "verified": state.verified, "open": state.open}
-
-    def save(self, seen: Mapping[str, Any]) -> None:
-        self._told.work.save_seen(seen)

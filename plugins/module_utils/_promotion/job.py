@@ -11,7 +11,7 @@ from typing import Any
 from .._evidence.job import RecordedJob, WorkOrder, WorkOutcome, asked_version, commission, engine_of
 from .._slot.look.observe import load_standing
 from .._slot.words.effects import Effects
-from .._slot.words.types import Layout, SlotFault, ToldToEndFault
+from .._slot.words.types import Layout, SlotFault
 from .._soak import watching
 from .._switch_job import PROPERTIES
 from .._work.decide import WorkState, differences
@@ -113,11 +113,4 @@ def main(folder: str) -> None:
     given, plan = told.given, _plan_of(told.given)
     profile = load_standing(told.fx, told.layout, given["profile"])
     watched = watching.Served(profile, given["invocation_id"], given["restarts"], "")
-    gate = PromotionGate(GateHost(told, watched, plan, key), profile, plan)
-    try:
-        gate.run()
-    except ToldToEndFault as fault:
-        gate.break_off("told", f"somebody ended the gate ({fault.message})")
-    except Exception as error:
-        gate.break_off("broken", f"the gate broke off: {type(error).__name__}: {error}")
-        raise
+    PromotionGate(GateHost(told, watched, plan, key), profile, plan).carry_out()

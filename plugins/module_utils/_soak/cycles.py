@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Protocol
 
+from .._evidence.watched import WatchedWork, WatchEffects
 from .judging import PERSISTENT, SoakPlan, classify, next_step
 
 LOOK_S = 15.0  # how often, between two cycles, the soak checks that the engine is still there
@@ -27,26 +27,14 @@ class CaseAnswer:
     problem: str = ""
 
 
-class SoakEffects(Protocol):
+class SoakEffects(WatchEffects, Protocol):
     """The effects of a soak on its host."""
-
-    def monotonic(self) -> float: ...
-
-    def now(self) -> datetime: ...
-
-    def sleep(self, seconds: float) -> None: ...
-
-    def gone(self) -> tuple[str, str] | None:
-        """Return (how, why) the engine is no longer served, or None."""
 
     def ask(self, only: Collection[str] = (), repeats: int | None = None) -> Sequence[CaseAnswer]:
         """Return the canary's answers. If it could not be asked, the case that stands for it has a wrong answer."""
 
     def load(self, number: int) -> Mapping[str, Any] | None:
         """Put the load of a cycle on the engine; return its figures, or None if there is no load."""
-
-    def save(self, seen: Mapping[str, Any]) -> None:
-        """Save what was seen so far."""
 
 
 def nothing_seen() -> dict[str, Any]:
@@ -55,9 +43,10 @@ def nothing_seen() -> dict[str, Any]:
 
 
 @dataclass
-class Soak:
-    """A soak. seen: what becomes the record: cycles, anomalies and how it ended; `now` says what is being done."""
+class Soak(WatchedWork):
+    """A soak. It sees cycles and anomalies."""
 
+    noun = "soak"
     host: SoakEffects
     plan: SoakPlan
     seen: dict[str, Any] = field(default_factory=nothing_seen)
@@ -77,22 +66,6 @@ class Soak:
                 self._cycle()
         self._say("")
 
-    def break_off(self, how: str, why: str) -> None:
-        """End the soak early, because somebody ended it or it can't go on. What was seen so far stays."""
-        self._end(how, why)
-        self._say("")
-
-    def _end(self, how: str, why: str) -> None:
-        """Note why the soak ended. Only the first cause counts."""
-        self.seen["ended"] = self.seen["ended"] or {"how": how, "why": why, "at": self._now()}
-
-    def _now(self) -> str:
-        return self.host.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-
-    def _say(self, text: str) -> None:
-        self.seen["now"] = text
-        self.host.save(self.seen)
-
     def _still_there(self) -> bool:
         found = self.host.gone()
         if found is not None:
@@ -110,7 +83,7 @@ class Soak:
         number, begun = len(self.seen["cycles"]) + 1, self.host.monotonic()
         row: dict[str, Any] = {
             "number": number,
-            "began_at": self._now(),
+            "began_at": self.host.now(),
             "seconds": None,
             "canary": None,
             "anomalies": 0,
@@ -144,7 +117,7 @@ class Soak:
         anomalies, case = self.seen["anomalies"], answer.case
         row: dict[str, Any] = {
             "cycle": number,
-            "at": self._now(),
+            "at": self.host.now(),
             "case": case,
             "expected": answer.expected,
             "got": answer.got,

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
 from typing import Any
 
 from .._evidence.job import Commission, RecordedJob, WorkOrder, WorkOutcome, asked_version, commission, engine_of
 from .._slot.look.observe import load_standing
 from .._slot.words.effects import Effects
-from .._slot.words.types import Layout, SlotFault, ToldToEndFault
+from .._slot.words.types import Layout
 from .._work.decide import WorkState
 from .._work.folder import WorkError
 from . import judging, load, watching
@@ -99,28 +98,12 @@ class SoakJob(RecordedJob):
         return {"counts": judging.counts(seen["anomalies"]), "cycles": len(seen["cycles"])}
 
 
-class SoakHost:
+class SoakHost(watching.WatchingHost):
     """A soak's effects on this host; see cycles.SoakEffects."""
 
     def __init__(self, told: Commission, watched: watching.Served, plan: SoakPlan) -> None:
-        self._fx, self._layout, self._work = told.fx, told.layout, told.work
-        self._watched, self._plan = watched, plan
-
-    def monotonic(self) -> float:
-        return self._fx.clock.monotonic()
-
-    def now(self) -> datetime:
-        return self._fx.clock.now()
-
-    def sleep(self, seconds: float) -> None:
-        self._fx.clock.sleep(seconds)
-
-    def gone(self) -> tuple[str, str] | None:
-        try:
-            found = watching.gone(self._fx, self._layout, self._watched)
-        except SlotFault:
-            return None  # systemd gave no answer; the next look will tell
-        return None if found is None else (found.how, found.why)
+        super().__init__(told, watched)
+        self._plan = plan
 
     def ask(self, only: Collection[str] = (), repeats: int | None = None) -> Sequence[CaseAnswer]:
         only = () if ENGINE in only else only
@@ -133,9 +116,6 @@ class SoakHost:
     def load(self, number: int) -> Mapping[str, Any] | None:
         return load.send(self._fx, self._watched.profile, self._plan, number)
 
-    def save(self, seen: Mapping[str, Any]) -> None:
-        self._work.save_seen(seen)
-
 
 def main(folder: str) -> None:
     """Run the soak that the folder's file describes. Called in the unit."""
@@ -143,11 +123,4 @@ def main(folder: str) -> None:
     given, plan = told.given, SoakPlan(**told.given["plan"])
     profile = load_standing(told.fx, told.layout, given["profile"])
     watched = watching.Served(profile, given["invocation_id"], given["restarts"], "")
-    soak = Soak(SoakHost(told, watched, plan), plan)
-    try:
-        soak.run()
-    except ToldToEndFault as fault:
-        soak.break_off("told", f"somebody ended the soak ({fault.message})")
-    except Exception as error:
-        soak.break_off("broken", f"the soak broke off: {type(error).__name__}: {error}")
-        raise
+    Soak(SoakHost(told, watched, plan), plan).carry_out()

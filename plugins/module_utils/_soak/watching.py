@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from .._evidence.job import Commission
 from .._slot.ask.canary import CanaryResult
 from .._slot.decide import machine
 from .._slot.decide.machine import RunKind
@@ -19,6 +21,7 @@ from .._slot.look.frontdoor import FrontdoorLink, read_state
 from .._slot.look.observe import load_profile, observe, slot_units
 from .._slot.model import quarantine
 from .._slot.model.profile import BURST, Profile
+from .._slot.model.state_file import stamp
 from .._slot.words.effects import Effects
 from .._slot.words.types import Layout, Request, SlotFault, UnitState
 
@@ -81,6 +84,32 @@ def gone(fx: Effects, layout: Layout, watched: Served) -> Gone | None:
         return Gone("crashed", f"{unit.name} ended by itself and is {unit.describe()}")
     now = "nothing" if state is None else state.profile_name if state.phase == "serving" else state.phase
     return Gone("replaced", f"the engine of {watched.profile.name} was stopped or replaced; the slot: {now}")
+
+
+class WatchingHost:
+    """The effects on this host of work that watches an engine; see watched.WatchEffects."""
+
+    def __init__(self, told: Commission, watched: Served) -> None:
+        self._told, self._fx, self._layout, self._watched = told, told.fx, told.layout, watched
+
+    def monotonic(self) -> float:
+        return self._fx.clock.monotonic()
+
+    def now(self) -> str:
+        return stamp(self._fx.clock.now())
+
+    def sleep(self, seconds: float) -> None:
+        self._fx.clock.sleep(seconds)
+
+    def gone(self) -> tuple[str, str] | None:
+        try:
+            found = gone(self._fx, self._layout, self._watched)
+        except SlotFault:
+            return None  # systemd gave no answer; the next look will tell
+        return None if found is None else (found.how, found.why)
+
+    def save(self, seen: Mapping[str, Any]) -> None:
+        self._told.work.save_seen(seen)
 
 
 def ask(

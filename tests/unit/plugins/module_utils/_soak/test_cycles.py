@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.model.state_file import stamp
 from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import ToldToEndFault
 from ansible_collections.arcpro.b70.plugins.module_utils._soak.cycles import CaseAnswer, Soak
 from ansible_collections.arcpro.b70.plugins.module_utils._soak.judging import judge
@@ -37,8 +38,8 @@ class Engine:
     def monotonic(self) -> float:
         return self.mono
 
-    def now(self) -> datetime:
-        return EPOCH + timedelta(seconds=self.mono)
+    def now(self) -> str:
+        return stamp(EPOCH + timedelta(seconds=self.mono))
 
     def sleep(self, seconds: float) -> None:
         if self.told_at is not None and self.mono >= self.told_at:
