@@ -29,15 +29,21 @@ def wait_for(look: Callable[[], T], what: str, every_s: float = 0.03) -> T:
     return found
 
 
-def free_port() -> int:
-    """Return a port that nobody else is given while this process runs.
+def keep_port() -> socket.socket:
+    """Return a bound socket that does not listen: while it is open, nobody else is given its port.
 
-    A bound socket that does not listen keeps it: servers that reuse addresses, as all do here, can listen on it, and
-    the kernel gives it to nobody who asks for any port.
+    Servers that reuse addresses, as all do here, can listen on it, and the kernel gives it to nobody who asks for any
+    port and to no connection as its own end.
     """
     keeper = socket.socket()
     keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     keeper.bind(("127.0.0.1", 0))
+    return keeper
+
+
+def free_port() -> int:
+    """Return a port that nobody else is given while this process runs."""
+    keeper = keep_port()
     port = int(keeper.getsockname()[1])
     keeper.detach()
     return port

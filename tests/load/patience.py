@@ -20,8 +20,9 @@ from pathlib import Path
 
 import openai
 
-TESTS = Path(__file__).resolve().parents[2] / "roles/frontdoor/files/frontdoor/tests"
-sys.path[:0] = [str(TESTS.parent / "src"), str(TESTS)]
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = ROOT / "roles/frontdoor/files/frontdoor/tests"
+sys.path[:0] = [str(TESTS.parent / "src"), str(TESTS), str(ROOT / "tests")]
 
 from kit import Bench, Call, bench  # noqa: E402
 

@@ -26,7 +26,7 @@ from quiet import can_have_priority, prefix, quiet
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PACKAGE = Path("roles/frontdoor/files/frontdoor")
-sys.path.append(str(ROOT / PACKAGE / "tests"))
+sys.path += [str(ROOT / PACKAGE / "tests"), str(ROOT / "tests")]
 
 from compiled import build  # noqa: E402
 

@@ -19,9 +19,10 @@ from typing import Any
 
 from trial_config import ADMIN_KEY, KEYS, Rules, TrialConfig
 
-PACKAGE = Path(__file__).resolve().parents[2] / "roles" / "frontdoor" / "files" / "frontdoor"
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "roles" / "frontdoor" / "files" / "frontdoor"
 MEASURED = Path(__file__).with_name("measured.py")
-sys.path[:0] = [str(PACKAGE / "tests")]
+sys.path[:0] = [str(PACKAGE / "tests"), str(ROOT / "tests")]
 
 from compiled import source  # noqa: E402
 

@@ -22,7 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "roles" / "frontdoor" / "files" / "frontdoor"
-sys.path[:0] = [str(PACKAGE / "src"), str(PACKAGE / "tests")]
+sys.path[:0] = [str(PACKAGE / "src"), str(PACKAGE / "tests"), str(ROOT / "tests")]
 
 import uvloop  # noqa: E402
 from kit import Bench, Call, bench, changed_state  # noqa: E402

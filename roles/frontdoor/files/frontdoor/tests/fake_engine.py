@@ -6,24 +6,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import json
 import random
 import socket
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
-
-def free_port() -> int:
-    """A port that nobody has, and that no connection gets as its own end in the time until it is taken."""
-    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            # where hosts are set to use nearly all of them as such ends, any will do
-            probe.bind(("127.0.0.1", random.SystemRandom().randrange(first // 2, first) if first > 8192 else 0))
-            return int(probe.getsockname()[1])
+from machine import keep_port
 
 
 @dataclasses.dataclass
@@ -129,6 +119,7 @@ class Engine:
         self.most_active = 0
         self.lost = 0
         self.port = 0
+        self._kept: socket.socket | None = None
         #: what /health answers, and whether it does
         self.health = "200 OK"
         self.wedged = asyncio.Event()
@@ -140,7 +131,10 @@ class Engine:
         return f"http://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        self.port = self.port or free_port()
+        if not self.port:
+            # While the engine lives: one that was killed comes back on its port.
+            self._kept = keep_port()
+            self.port = self._kept.getsockname()[1]
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", self.port)
 

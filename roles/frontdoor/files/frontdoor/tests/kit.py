@@ -24,7 +24,6 @@ from fake_engine import Hold as Hold
 from fake_engine import Received as Received
 from fake_engine import Script as Script
 from fake_engine import echo as echo
-from fake_engine import free_port as free_port
 from fake_engine import moody as moody
 from fake_engine import read_chunks as read_chunks
 from fake_engine import read_head as read_head
@@ -36,10 +35,10 @@ from frontdoor.errors import CODES, ENGINE_CODES
 from frontdoor.http.listener import Listener
 from frontdoor.http.tls import server_context
 from frontdoor.observability.events import EventLog
+from machine import LIMIT_S as LIMIT_S
+from machine import free_port as free_port
 
-# What ends a test that hangs, by the real clock. It is none on how fast anything is: no machine is so slow.
-LIMIT_S = 600.0
-# The same by the clock of a virtual loop, which makes hours of such a time.
+# What ends a test that hangs by the clock of a virtual loop, which makes hours of such a time.
 VIRTUAL_LIMIT_S = 3000.0
 # For what must happen by a limit that a test sets, and would happen later by the one that is set by default (60 s).
 SOON_S = 45.0
