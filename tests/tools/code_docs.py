@@ -39,20 +39,24 @@ def statuses(code: Code) -> str:
 
 def requests() -> str:
     """Return the table of what everybody may be told."""
-    rows = ["| code | status | `type` | means | what a client does |", "|---|---|---|---|---|"]
-    for name, code in CODES.items():
-        if not code.admin:
-            kinds = dict.fromkeys(types_of(status)[0] for status in code.statuses or (502,))
-            kind = ", ".join(f"`{one}`" for one in kinds)
-            rows.append(f"| `{name}` | {statuses(code)} | {kind} | {code.means} | {code.then} |")
-    return "\n".join(rows)
+    kinds: dict[str, list[int]] = {}
+    for status in sorted({status for code in CODES.values() if not code.admin for status in code.statuses}):
+        kinds.setdefault(types_of(status)[0], []).append(status)
+    said = "; ".join(f"`{kind}` of {', '.join(map(str, found))}" for kind, found in kinds.items())
+    return f"{_table(admin=False)}\n\nThe `type` of an error belongs to its status: {said}."
 
 
 def administration() -> str:
     """Return the table of what only the administration says."""
+    return _table(admin=True)
+
+
+def _table(admin: bool) -> str:
     rows = ["| code | status | means | what a client does |", "|---|---|---|---|"]
     rows += [
-        f"| `{name}` | {statuses(code)} | {code.means} | {code.then} |" for name, code in CODES.items() if code.admin
+        f"| `{name}` | {statuses(code)} | {code.means} | {code.then} |"
+        for name, code in CODES.items()
+        if code.admin is admin
     ]
     return "\n".join(rows)
 

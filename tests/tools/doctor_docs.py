@@ -54,15 +54,12 @@ def tables(checks: Sequence[Check]) -> str:
     parts = []
     for group in GROUPS:
         rows = [
-            f"| `{check.id}`{' †' if check.captured_only else ''} | {cell(check.what)} | {cell(check.meaning)} "
-            f"| {cell(check.fix)} | {needs(check)} | {cell(check.source)} |"
+            f"| `{check.id}`{' †' if check.captured_only else ''} | {cell(check.what)} | {cell(check.fix)} "
+            f"| {needs(check)} |"
             for check in checks
             if check.group == group
         ]
-        head = [
-            "| id | what is looked at | what it means when it is not PASS | what to do | needs | known from |",
-            "|---|---|---|---|---|---|",
-        ]
+        head = ["| id | what is looked at | what to do when it is not PASS | needs |", "|---|---|---|---|"]
         parts.append("\n".join([f"### {NAMES[group]} (`{group}`)", "", *head, *rows]))
     return "\n\n".join(parts)
 

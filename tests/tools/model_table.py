@@ -39,21 +39,24 @@ def unpinned(catalogue: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]
 
 
 def table(catalogue: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the table, best status first."""
+    """Return the table of the profiles that can be served, best status first, and why the others cannot."""
     rows = sorted(catalogue.values(), key=lambda profile: (STATUSES.index(profile["status"]), profile["name"]))
+    refused = [profile for profile in rows if profile["status_reason"]]
     lines = [f"| {' | '.join(OVERVIEW)} |", "|---" * len(OVERVIEW) + "|"]
-    for profile in rows:
+    for profile in [profile for profile in rows if profile not in refused]:
         cells = [f"`{profile['name']}`", *overview(profile)[1:]]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    reasons = [profile for profile in rows if profile["status_reason"]]
-    lines += ["", "Why the last ones are not served:", ""]
-    lines += [f"- `{profile['name']}`: {' '.join(profile['status_reason'].split())}" for profile in reasons]
+    lines += ["", "Not served, and why:", ""]
+    lines += [
+        f"- `{profile['name']}` ({profile['status']}): {' '.join(profile['status_reason'].split())}"
+        for profile in refused
+    ]
     if unknown := unpinned(catalogue):
+        named = ", ".join(f"`{repository}`" for repository in unknown)
         lines += [
             "",
-            "No revision is known of these repositories; the first download records one ([weights.md](weights.md)):",
+            f"Without a known revision; [the first download records one](weights.md#a-commit-not-a-branch): {named}.",
         ]
-        lines += ["", *(f"- `{repository}` (profiles: {len(names)})" for repository, names in unknown.items())]
     return "\n".join(lines)
 
 

@@ -5,6 +5,17 @@
 
 The controller renders with it and the host judges with it, so it is in the package that both have. A kind is one module
 with an instance of its class, and one line in `table.py`.
+
+To add a kind NAME:
+
+1. Write `NAME.py`: a subclass of `Kind`, and one instance. It imports only the standard library and its own package.
+2. Name the instance in `table.py`, and what its log says when it fails in `known.py`.
+3. Record the options of the pinned release, from the program itself, in
+   `roles/profiles/files/engines/NAME-VERSION.json`, and write `roles/profiles/files/schema/NAME-settings.schema.json`.
+4. Write the tests with captured output: the list of models, the metrics, the log of a successful start and of a failed
+   one. Tests fail if a module of the frontdoor names a kind, or if a line of `tests/tools/rendered.py` changes.
+5. Name the kind in `engine.kind` of `profile.schema.json` and `stack.schema.json`, and its settings in the `if` below
+   `engine` of the first.
 """
 
 from __future__ import annotations

@@ -4,7 +4,10 @@
 """Units of engines in containers, against what Podman's own generator makes of the same container.
 
 `quadlet/*/podman-5.4.2.service` is what `/usr/libexec/podman/quadlet --dryrun` of Podman 5.4.2 (Debian 13) prints for
-the file beside it. docs/images.md lists where the units differ, and why.
+the file beside it. Where the units differ: they are files in `/etc/systemd/system`, because systemd cannot enable a
+generated unit; `podman rm NAME` replaces `--cidfile`, which outlives a failed start; `--group-add=` has the host's
+numbers, because `keep-groups` works with crun alone; there is no `HealthCmd=`, because the slot judges health itself;
+and limits of restarts and addresses are those of an engine without a container.
 """
 
 from __future__ import annotations
