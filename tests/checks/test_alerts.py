@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "roles" / "monitoring" / "files" / "rules" / "b70.yml"
 DOCUMENTATION = yaml.safe_load((ROOT / "galaxy.yml").read_text())["documentation"]
 CASES = Path(__file__).with_name("alerts.yml")
-PAGE = ROOT / "docs" / "frontdoor.md"
+PAGE = ROOT / "docs" / "metrics.md"
 CARD_METRICS = ROOT / "roles" / "card_metrics" / "files" / "b70_card_metrics.py"
 # What some labels may have; of codes, each metric has its own.
 VALUES: dict[str, tuple[str, ...]] = {"phase": PHASES, "outcome": OUTCOMES, "failed_phase": tuple(Phase)}
@@ -45,7 +45,7 @@ def alerts() -> list[dict[str, str]]:
 
 
 def asked_in_the_docs() -> list[str]:
-    """The expressions in the table of docs/frontdoor.md."""
+    """The expressions in the table of docs/metrics.md."""
     section = PAGE.read_text().partition("\n## Metrics\n")[2].partition("\n## ")[0]
     rows = [row.split("|", 2)[2] for row in section.splitlines() if row.startswith("| ") and "`" in row]
     found = [words for row in rows for words in re.findall(r"`([^`]+)`", row) if PREFIX in words or "vllm:" in words]

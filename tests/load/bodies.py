@@ -230,7 +230,7 @@ _PARTS = ("text", "image_url", "audio_url", "file")
 def _asked(value: Any) -> Any:
     """The `input` of a response as the engine gets it: llm-pool's parts are one message of the user.
 
-    The table of docs/frontdoor.md says so: texts alone are joined. Parts of other kinds never reach the engine; None is
+    The table of docs/llm-pool.md says so: texts alone are joined. Parts of other kinds never reach the engine; None is
     returned of these.
     """
 

@@ -3,7 +3,7 @@
 """The fields of llm-pool's requests, in the words of the engine that is served. Pure.
 
 An engine ignores fields that it does not know. So each field of llm-pool's is translated, refused with a remedy, or
-left out because it asks for what happens anyway; docs/frontdoor.md has the table. This module does not touch a request
+left out because it asks for what happens anyway; docs/llm-pool.md has the table. This module does not touch a request
 without them.
 """
 
