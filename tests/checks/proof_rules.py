@@ -65,6 +65,8 @@ def check_proof(root: Path, files: Sequence[Path]) -> list[str]:
             problems = [f"nothing proves: {cells[0]}"]
         if len(cells[0]) > LONGEST:
             problems.append(f"the claim has {len(cells[0])} characters: write at most {LONGEST}, or several rows")
+        if ";" in cells[0]:
+            problems.append("the row has several claims: write several rows")
         unknown = {part.strip() for part in cells[2].split(",")} - WHERE
         problems += [f"{part!r} is none of {', '.join(sorted(WHERE))}" for part in sorted(unknown)]
         found += [f"{PAGE}:{number}: {problem}" for problem in problems]

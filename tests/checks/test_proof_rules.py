@@ -41,6 +41,7 @@ BAD = [
     ("| it holds | `make unit`, by hand | dreams | lab |", "a row has a claim, its proof and where it runs"),
     ("| it holds | by hand | lab |", "nothing proves: it holds"),
     ("| it holds | `tiny-a` on 2026-11-20 | lab |", "nothing proves: it holds"),
+    ("| it holds; it lasts | `make unit` | unit |", "the row has several claims: write several rows"),
     (f"| {'it holds, ' * 21} | `make unit` | unit |", "the claim has 209 characters: write at most 200"),
     ("| it holds | `make unit` | a card |", "'a card' is none of checkout, lab, this machine, unit"),
 ]
