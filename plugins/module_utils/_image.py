@@ -20,6 +20,7 @@ from typing import Any
 
 from . import _files, _image_mirror, _proxy, _transient
 from ._image_mirror import ImageFault
+from ._slot.host.commands import ran
 from ._slot.host.images import inspected
 from ._slot.words.effects import PODMAN
 from ._slot.words.types import HostFault
@@ -131,12 +132,7 @@ def inspect(reference: str) -> dict[str, Any] | None:
 
 
 def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            list(argv), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_ANSWER_S, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ImageFault(f"`{' '.join(argv)}` gave no answer within {_ANSWER_S:g} s") from error
+    return ran(argv, _ANSWER_S, ImageFault)
 
 
 def stage(image: Image, named: Mapping[str, Any] | None, source: Mapping[str, Any] | None) -> str:

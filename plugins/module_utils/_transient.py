@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ._environment import Variable, environment_file
+from ._slot.host.commands import ran, said
 
 ANSWER_LIMIT_S = 60.0
 # Has the variables of units while they start. For root alone: a proxy's address may have a password in it.
@@ -171,23 +172,9 @@ class TransientUnits:
 
     def ask(self, argv: Sequence[str], *, check: bool = True, limit_s: float = ANSWER_LIMIT_S) -> str:
         """Return what a command prints. Its exit status counts only with `check`."""
-        try:
-            done = subprocess.run(
-                list(argv),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=limit_s,
-                check=False,
-            )
-        except FileNotFoundError as error:
-            raise self.fault(f"{argv[0]} is not installed; {self.what} runs as a unit of systemd") from error
-        except subprocess.TimeoutExpired as error:
-            raise self.fault(f"`{argv[0]} {argv[1]}` gave no answer within {limit_s:g} s") from error
-        if check and done.returncode != 0:
-            raise self.fault(f"`{argv[0]} {argv[1]}` failed: {done.stderr.strip()[-300:]}")
-        return done.stdout
+        ask: Callable[..., Any] = said if check else ran
+        found = ask(argv, limit_s, self.fault, needs=f"; {self.what} runs as a unit of systemd")
+        return str(found if check else found.stdout)
 
     def start(self, task: Task, *, limit_s: float = ANSWER_LIMIT_S) -> None:
         """Start a unit, also where one of that name failed before. `limit_s` bounds the start, not the work."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import time
 import zipfile
 from collections.abc import Mapping
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import _files
+from .._slot.host.commands import ran
+from .._slot.words.types import HostFault
 from .._transient import ANSWER_LIMIT_S, Task, TransientState
 from .._work.folder import WorkError, WorkFolder
 from .._work.protocol import Beginning, Job
@@ -289,19 +290,10 @@ def compiler(place: BuildPaths) -> str:
     if program is None:
         return ""
     try:
-        done = subprocess.run(
-            [program, "--version"],
-            env={**variables, "PATH": path},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=COMPILER_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        told = ran([program, "--version"], COMPILER_S, env={**variables, "PATH": path}).stdout
+    except HostFault:
         return ""
-    return done.stdout.splitlines()[0][:LINE_CHARS] if done.stdout.strip() else ""
+    return told.splitlines()[0][:LINE_CHARS] if told.strip() else ""
 
 
 def task(recipe: Recipe, place: BuildPaths, budget: memory.Budget, variables: Mapping[str, str], limit_s: int) -> Task:

@@ -15,8 +15,6 @@ import pwd
 import signal
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from .. import _host
 from .._build import room
 from .._environment import SYSTEM_PATH
 from .._oneapi import releases
+from .._slot.host.http import HttpClient
 from .._slot.host.images import PodmanImages
 from .._slot.words.types import layout_of
 from .._slot_module import run_info
@@ -292,18 +291,9 @@ def disk(path: str) -> dict[str, Any]:
 
 
 def http_get(url: str) -> dict[str, Any]:
-    """Return `status` (0: no answer), `body` and `error` of a GET.
-
-    No proxy is used, because the host contacts itself.
-    """
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(url, timeout=HTTP_LIMIT_S) as response:
-            return {"status": response.status, "body": response.read(2**20).decode("utf-8", "replace"), "error": ""}
-    except urllib.error.HTTPError as error:
-        return {"status": error.code, "body": error.read(2**20).decode("utf-8", "replace"), "error": ""}
-    except (OSError, ValueError) as error:
-        return {"status": 0, "body": "", "error": str(getattr(error, "reason", error))}
+    """Return `status` (0: no answer), `body` and `error` of a GET from this host."""
+    reply = HttpClient().get(url, HTTP_LIMIT_S)
+    return {"status": reply.status, "body": reply.text[: 2**20], "error": reply.error}
 
 
 def run_command(command: Command, extra: Mapping[str, Any]) -> Output:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .. import _files
+from .._slot.host.commands import said
 from .._slot.kinds import kernel
 from .plan import Bench
 
@@ -29,22 +30,13 @@ class EvaluateError(Exception):
 
 def served() -> list[str]:
     """Return the units of engines that run, start or stop."""
-    argv = ["systemctl", "list-units", "--plain", "--no-legend", "--full"]
     states = "--state=active,activating,deactivating,reloading"
+    argv = ["systemctl", "list-units", "--plain", "--no-legend", "--full", states, "b70-slot-*.service"]
     try:
-        done = subprocess.run(
-            [*argv, states, "b70-slot-*.service"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_ASK_LIMIT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        listed = said(argv, _ASK_LIMIT_S, EvaluateError)
+    except EvaluateError as error:
         raise EvaluateError(f"systemd does not say what is served: {error}") from error
-    if done.returncode != 0:
-        raise EvaluateError(f"systemd does not say what is served: {done.stderr.strip()[-_LAST:]}")
-    units = [line.split()[0] for line in done.stdout.splitlines() if line.split()]
+    units = [line.split()[0] for line in listed.splitlines() if line.split()]
     return [unit for unit in units if not unit.startswith("b70-slot-admin")]
 
 
@@ -103,20 +95,10 @@ def card_faults(since: float) -> list[str]:
     """
     argv = ["journalctl", "--dmesg", "--output=short-iso", "--no-pager", "--quiet", f"--since=@{int(since)}"]
     try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_ASK_LIMIT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        log = said(argv, _ASK_LIMIT_S, EvaluateError)
+    except EvaluateError as error:
         return [f"the kernel's log can't be read: {error}"]
-    if done.returncode != 0:
-        return [f"the kernel's log can't be read: {done.stderr.strip()[-_LAST:]}"]
-    return [f"the kernel reports: {fault.line}" for fault in kernel.card_faults(done.stdout.splitlines())]
+    return [f"the kernel reports: {fault.line}" for fault in kernel.card_faults(log.splitlines())]
 
 
 def save(file: Path, text: str) -> None:

@@ -10,18 +10,16 @@ import grp
 import json
 import os
 import shutil
-import ssl
-import subprocess
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .. import _desired_state, _files
 from .._python_environment.host import RECORD
+from .._slot.host.commands import said
+from .._slot.host.http import HttpClient
 from .types import (
     COMMAND_LIMIT_S,
     SOCKET,
@@ -47,7 +45,6 @@ from .types import (
 
 ASK_EVERY_S = 1.0
 ANSWER_LIMIT_S = 5.0
-ANSWER_BYTES = 2**22
 JOURNAL_LINES = 20
 # The second is what the record of an environment was called before.
 RECORDS = (RECORD, "installed")
@@ -100,44 +97,7 @@ def _unit_states(units: Sequence[str]) -> dict[str, ServiceState]:
 
 def _run(argv: Sequence[str], limit_s: float = COMMAND_LIMIT_S) -> str:
     """Return the output of a command; raise ReleaseFault with its words where it fails."""
-    try:
-        done = subprocess.run(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=limit_s,
-            env={**os.environ, "LC_ALL": "C.UTF-8", "SYSTEMD_COLORS": "0"},
-            check=False,
-        )
-    except FileNotFoundError:
-        raise ReleaseFault(f"{argv[0]} is not installed") from None
-    except subprocess.TimeoutExpired:
-        raise ReleaseFault(f"`{' '.join(argv)}` did not end within {limit_s:g} s") from None
-    if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip())[-2000:]
-        raise ReleaseFault(f"`{' '.join(argv)}` ended with {done.returncode}: {said}")
-    return done.stdout
-
-
-def _get(url: str) -> Any:
-    """Return the JSON at an address of this host, whose certificate is for another name.
-
-    Raise OSError or ValueError.
-    """
-    unchecked = ssl.create_default_context()
-    unchecked.check_hostname = False
-    unchecked.verify_mode = ssl.CERT_NONE
-    direct = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=unchecked)
-    )
-    try:
-        with direct.open(url, timeout=ANSWER_LIMIT_S) as answer:
-            return json.loads(answer.read(ANSWER_BYTES))
-    except urllib.error.HTTPError as error:
-        with error:
-            return json.loads(error.read(ANSWER_BYTES))
+    return said(argv, limit_s, ReleaseFault, env={**os.environ, "LC_ALL": "C.UTF-8", "SYSTEMD_COLORS": "0"})
 
 
 class ReleaseHost:
@@ -195,8 +155,8 @@ class ReleaseHost:
     def _said(self, url: str) -> Mapping[str, Any]:
         """Return the frontdoor's own part of its status; empty where none answers."""
         try:
-            return dict(_get(url)["frontdoor"])
-        except (OSError, ValueError, KeyError, TypeError):
+            return dict(json.loads(HttpClient().get(url, ANSWER_LIMIT_S).text)["frontdoor"])
+        except (ValueError, KeyError, TypeError):
             return {}
 
     def journal(self) -> list[str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from .._slot.host.http import connection_to
 from .._slot.words.types import Reply
 
 CONNECT_S = 5.0
@@ -70,12 +70,7 @@ class Client:
 
     def _connect(self) -> http.client.HTTPConnection:
         parts = urlsplit(self.base)
-        host = parts.hostname or "127.0.0.1"
-        if parts.scheme == "https":
-            unchecked = ssl.create_default_context()
-            unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
-            return http.client.HTTPSConnection(host, parts.port, timeout=CONNECT_S, context=unchecked)
-        return http.client.HTTPConnection(host, parts.port, timeout=CONNECT_S)
+        return connection_to(parts.scheme, parts.hostname or "127.0.0.1", parts.port, CONNECT_S)
 
     def _send(self, connection: http.client.HTTPConnection, method: str, path: str, body: Any) -> None:
         connection.connect()

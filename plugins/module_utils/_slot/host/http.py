@@ -92,7 +92,7 @@ class HttpClient:
         parts = urlsplit(url)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         headers = {"Connection": "close", "Accept": "*/*"} | ({"Content-Type": kind} if body is not None else {})
-        connection = _connection(parts.scheme, parts.hostname or "", parts.port, min(CONNECT_S, timeout_s))
+        connection = connection_to(parts.scheme, parts.hostname or "", parts.port, min(CONNECT_S, timeout_s))
         timer: threading.Timer | None = None
         try:
             connection.connect()
@@ -118,7 +118,7 @@ class HttpClient:
             connection.close()
 
 
-def _connection(scheme: str, host: str, port: int | None, limit_s: float) -> HTTPConnection:
+def connection_to(scheme: str, host: str, port: int | None, limit_s: float) -> HTTPConnection:
     if scheme != "https":
         return HTTPConnection(host, port, timeout=limit_s)
     context = ssl.create_default_context()

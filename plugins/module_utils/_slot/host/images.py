@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ..words.effects import PODMAN
 from ..words.types import HostFault
+from .commands import ran
 
 _LIMIT_S = 60.0
 # Podman writes to its storage even to read it, and needs root's capabilities. Some that ask have neither: the helper of
@@ -40,13 +41,7 @@ def inspected(reference: str, run: Run, *words: str) -> str | None:
 
 
 def _apart(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    command = [*_UNIT, "--", *argv]
-    try:
-        return subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise HostFault(f"`{' '.join(argv)}` gave no answer: {error}") from error
+    return ran([*_UNIT, "--", *argv], _LIMIT_S)
 
 
 class PodmanImages:

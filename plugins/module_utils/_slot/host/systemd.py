@@ -16,6 +16,7 @@ from pathlib import Path
 from ..words.logline import last_part
 from ..words.redact import clean
 from ..words.types import HostFault, UnitState
+from .commands import done, ran
 
 _PROPERTIES = (
     "Id,LoadState,ActiveState,SubState,Result,MainPID,InvocationID,NRestarts,ExecMainCode,ExecMainStatus,"
@@ -42,30 +43,7 @@ _EXIT_CODES = {"1": "exited", "2": "killed", "3": "dumped"}
 
 
 def _run(argv: Sequence[str], limit_s: float = _COMMAND_LIMIT_S) -> subprocess.CompletedProcess[str]:
-    done = _done(argv, limit_s)
-    out, err = (stream.decode("utf-8", "replace") for stream in (done.stdout, done.stderr))
-    return subprocess.CompletedProcess(done.args, done.returncode, out, err)
-
-
-def _done(argv: Sequence[str], limit_s: float) -> subprocess.CompletedProcess[bytes]:
-    """Run a command and return its output in bytes.
-
-    Python's reading of text would turn carriage returns into line ends.
-    """
-    try:
-        return subprocess.run(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=limit_s,
-            check=False,
-            # A key that ends a command reaches all of its terminal's foreground: ours heeds it, these would die of it.
-            start_new_session=True,
-        )
-    except FileNotFoundError as error:
-        raise HostFault(f"{argv[0]} is not installed; a slot needs systemd") from error
-    except subprocess.TimeoutExpired as error:
-        raise HostFault(f"`{' '.join(argv)}` gave no answer within {limit_s:g} s") from error
+    return ran(argv, limit_s, needs="; a slot needs systemd")
 
 
 def _asked(argv: Sequence[str]) -> str:
@@ -80,11 +58,11 @@ def _asked(argv: Sequence[str]) -> str:
 
 def _checked(argv: Sequence[str]) -> str:
     """Run a command and return its output; raise HostFault where it fails."""
-    done = _run(argv)
-    if done.returncode != 0:
-        words = (done.stderr or done.stdout).strip().splitlines()
-        raise HostFault(f"`{' '.join(argv)}` failed with {done.returncode}", got=" ".join(words[-3:])[:300])
-    return done.stdout
+    found = _run(argv)
+    if found.returncode != 0:
+        words = (found.stderr or found.stdout).strip().splitlines()
+        raise HostFault(f"`{' '.join(argv)}` failed with {found.returncode}", got=" ".join(words[-3:])[:300])
+    return found.stdout
 
 
 def _journal(lines: int, *options: str) -> bytes:
@@ -94,7 +72,7 @@ def _journal(lines: int, *options: str) -> bytes:
     """
     asked = f"--lines={lines * _LOOKS}"
     try:
-        return _done(["journalctl", "--no-pager", "--quiet", asked, *options], _LOG_LIMIT_S).stdout
+        return done(["journalctl", "--no-pager", "--quiet", asked, *options], _LOG_LIMIT_S).stdout
     except HostFault:
         return b""
 

@@ -133,7 +133,7 @@ def test_the_state_is_read_from_systemds_words(
     ("argv", "words"),
     [
         (["/nowhere/systemctl", "show"], "is not installed; some work runs as a unit of systemd"),
-        (["sh", "-c", "echo why >&2; exit 1"], "`sh -c` failed: why"),
+        (["sh", "-c", "echo why >&2; exit 1"], "exit 1` ended with 1: why"),
         (["sleep", "5"], "`sleep 5` gave no answer within 0.2 s"),
     ],
 )

@@ -73,12 +73,14 @@ def test_the_verdict_is_kept_with_what_it_was_made_with(tmp_path, output, error,
 
 def test_the_kernel_has_a_say(monkeypatch):
     said = subprocess.CompletedProcess(
-        [], 0, f"{RESET}\n2026-11-27T22:01:00+00:00 b70 kernel: usb 1-1: new device\n", ""
+        [], 0, f"{RESET}\n2026-11-27T22:01:00+00:00 b70 kernel: usb 1-1: new device\n".encode(), b""
     )
     monkeypatch.setattr(subprocess, "run", lambda *_args, **_more: said)
     assert host.card_faults(1.0) == [f"the kernel reports: {RESET}"]
-    said.returncode, said.stderr = 1, "No journal files were found."
-    assert host.card_faults(1.0) == ["the kernel's log can't be read: No journal files were found."]
+    said.returncode, said.stderr = 1, b"No journal files were found."
+    (told,) = host.card_faults(1.0)
+    assert told.startswith("the kernel's log can't be read: ")
+    assert told.endswith("No journal files were found.")
 
 
 def test_the_place_is_read_from_the_host(tmp_path):

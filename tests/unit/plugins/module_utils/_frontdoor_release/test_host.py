@@ -31,6 +31,8 @@ from ansible_collections.arcpro.b70.plugins.module_utils._frontdoor_release.type
     ServiceState,
     Write,
 )
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.http import HttpClient
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.words.types import Reply
 
 URL = "http://127.0.0.1:8000/status"
 GROUP = grp.getgrgid(os.getgid()).gr_name
@@ -76,22 +78,17 @@ def test_units_are_neither_where_systemd_does_not_answer(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("answer", "build"),
     [
-        ({"frontdoor": {"build": "b"}}, "b"),
-        ({"frontdoor": {}}, ""),
-        ([], ""),
-        (OSError(), ""),
-        (ValueError(), ""),
+        (Reply(200, '{"frontdoor": {"build": "b"}}'), "b"),
+        (Reply(200, '{"frontdoor": {}}'), ""),
+        (Reply(200, "[]"), ""),
+        (Reply(0, error="refused"), ""),
+        (Reply(502, "no JSON"), ""),
     ],
 )
 def test_what_answers_says_its_build(
-    monkeypatch: pytest.MonkeyPatch, effects: host.ReleaseHost, answer: Any, build: str
+    monkeypatch: pytest.MonkeyPatch, effects: host.ReleaseHost, answer: Reply, build: str
 ) -> None:
-    def fetch(_url: str) -> Any:
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(host, "_get", fetch)
+    monkeypatch.setattr(HttpClient, "get", lambda _client, _url, _limit_s: answer)
     assert effects.answers(URL) == build
 
 
@@ -209,7 +206,7 @@ def test_a_command_says_why_it_failed(effects: host.ReleaseHost) -> None:
     effects.do(RunCommand(judge(""), "do nothing"))
     with pytest.raises(ReleaseFault, match="ended with 1: no such unit"):
         effects.do(RunCommand(judge("import sys; sys.exit('no such unit')"), "fail"))
-    with pytest.raises(ReleaseFault, match=r"did not end within 0\.2 s"):
+    with pytest.raises(ReleaseFault, match=r"gave no answer within 0\.2 s"):
         effects.do(RunCommand(judge("import time; time.sleep(60)"), "hang", 0.2))
     with pytest.raises(ReleaseFault, match="no-such-program is not installed"):
         effects.do(RunCommand(("no-such-program",), "fail"))

@@ -29,9 +29,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[list[str]]]:
     def answer(inspect: Answer, exists: Answer = (0, "", "")) -> list[list[str]]:
         argvs: list[list[str]] = []
 
-        def run(argv: list[str], **_given: Any) -> subprocess.CompletedProcess[str]:
+        def run(argv: list[str], **_given: Any) -> subprocess.CompletedProcess[bytes]:
             argvs.append(argv)
-            return subprocess.CompletedProcess(argv, *(exists if "exists" in argv else inspect))
+            code, *texts = exists if "exists" in argv else inspect
+            return subprocess.CompletedProcess(argv, code, *(text.encode() for text in texts))
 
         monkeypatch.setattr(subprocess, "run", run)
         return argvs

@@ -1,0 +1,67 @@
+# Copyright (c) 2026, arcpro.b70 contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Commands that answer within a limit. What is raised if they do not is the caller's own fault."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+from ..words.types import HostFault
+
+_SHOWN = 100  # characters of a command in an error
+
+
+def _words(argv: Sequence[str]) -> str:
+    words = " ".join(argv)
+    return f"`{words}`" if len(words) <= _SHOWN else f"`{words[:_SHOWN]}…`"
+
+
+def done(
+    argv: Sequence[str], limit_s: float, fault: type[Exception] = HostFault, *, needs: str = "", **more: Any
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command to its end, whatever its exit status, and return its output in bytes.
+
+    :param needs: ends the error about a program that is not installed.
+    :param more: arguments of `subprocess.run`.
+    """
+    try:
+        return subprocess.run(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=limit_s,
+            check=False,
+            # A key that ends a command reaches all of its terminal's foreground: ours heeds it, these would die of it.
+            start_new_session=True,
+            **more,
+        )
+    except FileNotFoundError as error:
+        raise fault(f"{argv[0]} is not installed{needs}") from error
+    except OSError as error:
+        raise fault(f"{argv[0]} can't be run: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise fault(f"{_words(argv)} gave no answer within {limit_s:g} s") from error
+
+
+def ran(
+    argv: Sequence[str], limit_s: float, fault: type[Exception] = HostFault, **more: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a command as `done` does, and return its output as text.
+
+    Python's reading of text would turn carriage returns into line ends.
+    """
+    found = done(argv, limit_s, fault, **more)
+    out, err = (stream.decode("utf-8", "replace") for stream in (found.stdout, found.stderr))
+    return subprocess.CompletedProcess(found.args, found.returncode, out, err)
+
+
+def said(argv: Sequence[str], limit_s: float, fault: type[Exception] = HostFault, **more: Any) -> str:
+    """Run a command as `ran` does, and return what it prints; raise the fault with its words if it fails."""
+    found = ran(argv, limit_s, fault, **more)
+    if found.returncode != 0:
+        words = (found.stderr.strip() or found.stdout.strip())[-2000:]
+        raise fault(f"{_words(argv)} ended with {found.returncode}: {words}")
+    return found.stdout
