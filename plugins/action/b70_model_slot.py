@@ -8,7 +8,6 @@ A lost connection ends neither the switch nor the task: it is noticed soon, made
 
 from __future__ import annotations
 
-import getpass
 import secrets
 import socket
 import time
@@ -21,6 +20,7 @@ from ansible.utils.display import Display
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _paths
 from ansible_collections.arcpro.b70.plugins.module_utils._switch_job import unit_name
+from ansible_collections.arcpro.b70.plugins.plugin_utils._fleet_run import user
 from ansible_collections.arcpro.b70.plugins.plugin_utils._slot_words import switch_report
 from ansible_collections.arcpro.b70.plugins.plugin_utils._switch_watch import Watcher
 from ansible_collections.arcpro.b70.plugins.plugin_utils._work import (
@@ -35,15 +35,6 @@ display = Display()
 MODULE = "arcpro.b70.b70_model_slot"
 CHECK = "arcpro.b70.b70_profile_check"
 LAYOUT = ("slot", "config_dir", "run_dir", "state_dir", "unit_dir", "frontdoor_url")
-
-
-def _who() -> str:
-    """Return the user and host that run Ansible; the managed host knows only the login that is used there."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = "unknown"
-    return f"{user} on {socket.gethostname()} by Ansible"
 
 
 class ActionModule(ActionBase):
@@ -126,7 +117,7 @@ class ActionModule(ActionBase):
         moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         self._arguments = {
             "switch_id": f"{moment}-{secrets.token_hex(3)}",
-            "requested_by": _who(),
+            "requested_by": f"{user()} on {socket.gethostname()} by Ansible",
             **self._task.args,
         }
         watcher = Watcher(self._arguments["switch_id"], self._host)

@@ -20,6 +20,7 @@ from ansible.plugins.loader import lookup_loader
 from ansible.utils.display import Display
 
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.stacks import is_relay, stack_id
+from ansible_collections.arcpro.b70.plugins.plugin_utils._fleet_run import found_on
 from ansible_collections.arcpro.b70.plugins.plugin_utils._stacks import building, planning
 from ansible_collections.arcpro.b70.plugins.plugin_utils._stacks.host import OPTIONS, Installer, StackFault
 
@@ -211,15 +212,9 @@ class ActionModule(ActionBase):
         return found
 
     def _of_hosts(self, name: str, hosts: list[str] | None = None) -> dict[str, dict[str, Any]]:
-        """Return what a step found on the hosts of the batch, without those where it failed."""
-        batch = self._vars.get("ansible_play_batch", [self._host]) if hosts is None else hosts
-        found = {host: self._vars["hostvars"][host].get(name) for host in batch}
-        return {
-            str(host): dict(result)
-            for host, result in found.items()
-            if isinstance(result, Mapping)
-            and not any(result.get(word) for word in ("failed", "unreachable", "skipped"))
-        }
+        return found_on(
+            self._vars, name, self._vars.get("ansible_play_batch", [self._host]) if hosts is None else hosts
+        )
 
     def say(self, text: str) -> None:
         display.display(f"{self._host} | {text}", color=C.COLOR_VERBOSE)

@@ -38,6 +38,7 @@ from ansible_collections.arcpro.b70.plugins.module_utils._weights.manifest impor
 )
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins, _pins_file
 from ansible_collections.arcpro.b70.plugins.plugin_utils._catalogue.reading import plain
+from ansible_collections.arcpro.b70.plugins.plugin_utils._fleet_run import found_on
 from ansible_collections.arcpro.b70.plugins.plugin_utils._nested_action import run_other
 from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import Pins, PinsError
 from ansible_collections.arcpro.b70.plugins.plugin_utils._weights import hub, pinning, progress, sharing
@@ -340,16 +341,9 @@ class ActionModule(ActionBase):
         return {key: found[key] for key in CARRIED if key in found} if name == NOW else found
 
     def _of_hosts(self, name: str, hosts: list[str] | None = None) -> dict[str, dict[str, Any]]:
-        """Return what a step found on the hosts of the batch, in their order, without those where it failed."""
         batch = self._vars.get("ansible_play_batch", [self._host]) if hosts is None else hosts
-        found = {str(host): self._vars["hostvars"][host].get(name) for host in batch}
-        return {
-            host: dict(result)
-            for host, result in found.items()
-            if isinstance(result, Mapping)
-            and not any(result.get(word) for word in ("failed", "unreachable", "skipped"))
-            and (name != NOW or "peers" in result)
-        }
+        found = found_on(self._vars, name, batch)
+        return {host: result for host, result in found.items() if name != NOW or "peers" in result}
 
     def _with_profiles(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments with the sources that profiles name; an entry of `models` for a directory wins."""

@@ -44,7 +44,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 STORAGE = "/var/lib/containers"
 _ANSWER_S = 120.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_TAIL_LINES = 6
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 # Words of a registry or Podman, and what to do about each.
 _MEANINGS = (

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, arcpro.b70 contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The identity of this run of a playbook, and whether another one on this controller still runs."""
+"""The identity of this run of a playbook, whether another one on this controller still runs, and what steps found."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import getpass
 import hashlib
 import os
 import socket
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 PROC = Path("/proc")
 
@@ -23,13 +25,17 @@ def controller() -> str:
     return hashlib.sha256(f"{machine} {socket.gethostname()}".encode()).hexdigest()[:12]
 
 
+def user() -> str:
+    """Return the user that runs Ansible; the managed host knows only the login that is used there."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in containers
+        return str(os.getuid())
+
+
 def owner() -> str:
     """Return the user and the controller, for people."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
+    return f"{user()}@{socket.gethostname()}"
 
 
 def run_of(process: int) -> str:
@@ -59,3 +65,13 @@ def _started(process: int) -> str:
     except OSError:
         pass
     return "alive"
+
+
+def found_on(variables: Mapping[str, Any], name: str, hosts: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return what a step found on these hosts, in their order, without those where it failed."""
+    found = {str(host): variables["hostvars"][host].get(name) for host in hosts}
+    return {
+        host: dict(result)
+        for host, result in found.items()
+        if isinstance(result, Mapping) and not any(result.get(word) for word in ("failed", "unreachable", "skipped"))
+    }

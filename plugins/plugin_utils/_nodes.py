@@ -80,18 +80,19 @@ def node_place(nodes: Any, name: str) -> NodePlace | None:
         raise ValueError(f"b70_nodes.interface is the network device between the nodes, not {interface!r}")
     hosts = _hosts(nodes.get("hosts"))
     rank = next((rank for rank, host in enumerate(hosts) if host[0] == name), None)
-    port = _port(nodes.get("port", DEFAULT_PORT))
+    port = port_of("b70_nodes.port is the first of three ports", nodes.get("port", DEFAULT_PORT), 65533)
     floor = {key: _floor(key, nodes.get(key, default)) for key, default in _FLOOR.items()}
     return None if rank is None else NodePlace(rank, interface, port, hosts, **floor)
 
 
-def _port(value: Any) -> int:
+def port_of(what: str, value: Any, most: int) -> int:
+    """Return a port; raise ValueError that says what it is."""
     try:
         port = int(value)
     except (TypeError, ValueError):
         port = 0
-    if not 1 <= port <= 65533:
-        raise ValueError(f"b70_nodes.port is the first of three ports, from 1 to 65533, not {value!r}")
+    if not 1 <= port <= most:
+        raise ValueError(f"{what}, from 1 to {most}, not {value!r}")
     return port
 
 

@@ -9,7 +9,6 @@ directory of the file, and the file is replaced in one step.
 
 from __future__ import annotations
 
-import getpass
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from ansible_collections.arcpro.b70.plugins.module_utils import _files, _lock
 from ansible_collections.arcpro.b70.plugins.plugin_utils import _pins
+from ansible_collections.arcpro.b70.plugins.plugin_utils._fleet_run import user
 from ansible_collections.arcpro.b70.plugins.plugin_utils._pins import Entry, Pins, PinsError
 
 LOCK_LIMIT_S = 60.0
@@ -36,11 +36,7 @@ def read(path: str) -> Pins:
 
 def seen(section: str, value: str, host: str, origin: str) -> Entry:
     """Return an entry for what ``host`` has just seen at ``origin``, in the name of the current user."""
-    try:
-        who = getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name, as in containers
-        who = str(os.getuid())
-    return _pins.seen(section, value, host, origin, who, datetime.now(UTC))
+    return _pins.seen(section, value, host, origin, user(), datetime.now(UTC))
 
 
 def problem(path: str) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._catalogue.problems import did_you_mean
+from ._nodes import port_of
 
 _KEYS = ("cards", "port", "profile")
 
@@ -55,7 +56,8 @@ def slot_places(slots: Mapping[str, Any], default_port: int, slot: str = "main")
         for key in given:
             if key not in _KEYS:
                 raise ValueError(f'{where}: unknown key "{key}"{did_you_mean(str(key), _KEYS)}')
-        ports[name] = _port(where, given.get("port", default_port if name == "main" else None))
+        port = given.get("port", default_port if name == "main" else None)
+        ports[name] = port_of(f"{where}.port is the first port of its engines", port, 65535)
         cards[name] = _cards(where, given.get("cards"))
         if not isinstance(given.get("profile", ""), str):
             raise ValueError(f"{where}.profile is the name of a profile, not {given['profile']!r}")
@@ -73,16 +75,6 @@ def other_config_dirs(config_dir: str, slot: str, slots: Collection[str]) -> dic
     """Return the configuration folder of each other slot by its name. config_dir: that of this slot."""
     main = config_dir if slot == "main" else config_dir.removesuffix(f"-{slot}")
     return {name: main if name == "main" else f"{main}-{name}" for name in slots if name != slot}
-
-
-def _port(where: str, value: Any) -> int:
-    try:
-        port = int(value)
-    except (TypeError, ValueError):
-        port = 0
-    if not 1 <= port <= 65535:
-        raise ValueError(f"{where}.port is the first port of its engines, from 1 to 65535, not {value!r}")
-    return port
 
 
 def _cards(where: str, value: Any) -> tuple[int, ...]:

@@ -83,20 +83,3 @@ def assert_journal_closed(rig: Rig) -> None:
     assert rig.attempts_open() == []
     ended = [record["id"] for record in rig.journal() if record["event"] == "end"]
     assert len(ended) == len(set(ended)), ended
-
-
-def assert_two_states(rig: Rig) -> str | None:
-    """Assert that the host is in one of the two states. Return the profile that is served, or None."""
-
-    def settled() -> bool:
-        return status(rig)["phase"] in ("serving", "failed", "stopped")
-
-    wait_for(settled, "the slot is in neither of its two states")
-    if status(rig)["open"]:
-        return assert_serves(rig, *_known(rig))
-    assert_stopped(rig)
-    return None
-
-
-def _known(rig: Rig) -> list[str]:
-    return [path.stem for path in (rig.root / "etc/b70-vllm-slot/profiles").glob("*.json")]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 _PT_LOAD, _PT_DYNAMIC = 1, 2
-_DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 1, 4, 5, 6, 14, 15, 29
+_DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_RPATH, _DT_RUNPATH = 1, 4, 5, 6, 15, 29
 _DT_GNU_HASH, _DT_VERDEF, _DT_VERDEFNUM, _DT_VERNEED, _DT_VERNEEDNUM = (
     0x6FFFFEF5,
     0x6FFFFFFC,
@@ -84,11 +84,6 @@ class Elf:
     def needed(self) -> tuple[str, ...]:
         """The libraries it names, in order."""
         return tuple(self._string(index) for index in self._tags.get(_DT_NEEDED, []))
-
-    @cached_property
-    def soname(self) -> str:
-        names = self._tags.get(_DT_SONAME)
-        return self._string(names[0]) if names else ""
 
     @cached_property
     def search_path(self) -> tuple[str, ...]:

@@ -67,7 +67,8 @@ class ServerPool:
         return host.permits if most <= _MOST_WEIGHT else max(1, host.permits * _MOST_WEIGHT // most)
 
 
-def _is_address(text: str) -> bool:
+def is_address(text: str) -> bool:
+    """Tell whether a text is an IP address, and no name."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -80,7 +81,7 @@ def _tls_name(name: str, address: str, told: Mapping[str, Any]) -> str:
     if not told.get("frontdoor_tls_certificate"):
         return ""
     found = str(told.get("load_balancer_member_tls_name") or address)
-    if _is_address(found) or not _DNS_NAME.fullmatch(found):
+    if is_address(found) or not _DNS_NAME.fullmatch(found):
         raise FleetFault(
             f"{name}: its frontdoor has TLS, and HAProxy looks for a DNS name in a certificate, not for {found!r}; "
             f"set load_balancer_member_tls_name for this host to a DNS name that its certificate has"
@@ -160,7 +161,7 @@ def addresses_of(
 ) -> tuple[str, ...]:
     """Return the addresses from which a host asks. variable: what an operator sets if these are not Ansible's."""
     address = str(told.get(variable) or told.get("ansible_host") or name)
-    if _is_address(address):
+    if is_address(address):
         return (str(ipaddress.ip_address(address)),)
     try:
         return resolve(address)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._load_balancer.fleet import FleetFault, address_of, authority
+from .._load_balancer.fleet import FleetFault, address_of, authority, is_address
 from .._templates import render
 
 _TCP, _TLS = "b70_tcp", "b70_tls"
@@ -127,20 +127,12 @@ def balancer_targets(balancers: Hosts) -> Targets:
     found = []
     for name, told in balancers.items():
         bound = str(told.get("load_balancer_metrics_host") or "127.0.0.1")
-        if bound == "localhost" or (_is_address(bound) and ipaddress.ip_address(bound).is_loopback):
+        if bound == "localhost" or (is_address(bound) and ipaddress.ip_address(bound).is_loopback):
             continue
         everywhere = bound in ("0.0.0.0", "::")
         address = str(told.get("monitoring_address") or told.get("ansible_host") or name) if everywhere else bound
         found.append(_target(name, authority(address, int(told.get("load_balancer_metrics_port") or 8405))))
     return found
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def check_keys(hosts: Hosts, key_file: str) -> None:
