@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 from .types import SlotFault
 
 _T = TypeVar("_T")
+_PLAIN = (str, int, float, bool, NoneType)
 
 
 class ShapeError(ValueError):
@@ -66,8 +67,10 @@ def decode_document(
 
 def plain(value: Any) -> Any:
     """Return the JSON data from which `decode` makes this value."""
+    if type(value) in _PLAIN:
+        return value
     if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {name: plain(getattr(value, name)) for name in _names(value.__class__)}
     if isinstance(value, Mapping):
         return {key: plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -78,6 +81,11 @@ def plain(value: Any) -> Any:
 def document(record: Any, schema: int) -> str:
     """Return the text from which `decode_written` and `decode_document` read this record."""
     return json.dumps({"schema": schema, **plain(record)}, ensure_ascii=False, indent=1) + "\n"
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 def _member(data: Any, key: str) -> Any:

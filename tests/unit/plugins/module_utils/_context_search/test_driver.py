@@ -88,6 +88,9 @@ class Host(FakeHost):
     def effects(self) -> Effects:
         return replace(super().effects(), http=Generating(self))
 
+    def left(self) -> dict[str, Any]:
+        return super().left() | {"before": None if self.work is None else self.work.before}
+
     def as_killed(self) -> Self:
         work, self.work = self.work, None
         copied = super().as_killed()

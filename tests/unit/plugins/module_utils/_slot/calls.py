@@ -23,8 +23,9 @@ from unit.plugins.module_utils._slot.two_slots import TwoSlots
 class Killable(Protocol):
     """A host of one slot or of two."""
 
-    effects_done: int
     at_effect: Callable[[], None] | None
+
+    def left(self) -> object: ...
 
     def as_killed(self) -> Self: ...
 
@@ -50,20 +51,26 @@ def made_once(make: Callable[..., Any]) -> Callable[..., Any]:
 def killed_anywhere(
     fake_host: Host, act: Callable[[Host], object], first: int = 1, step: int = 1
 ) -> list[tuple[int, Host]]:
-    """What `act` leaves of the host when it is killed at its effects `first`, `first + step` and so on: the number of
-    each, and a host of its own. `act` runs once, to its end."""
-    begun = fake_host.effects_done
+    """What `act` leaves of the host when it is killed at its moments `first`, `first + step` and so on: the number of
+    each, and a host of its own. `act` runs once, to its end. A new moment is an effect at which the host is another
+    than at the one before: more than half of all only look, and a kill there leaves the same."""
     found: list[tuple[int, Host]] = []
+    before: object = None
+    number = 0
 
     def keep() -> None:
-        number = fake_host.effects_done - begun
+        nonlocal before, number
+        now = fake_host.left()
+        if now == before:
+            return
+        before, number = now, number + 1
         if number >= first and (number - first) % step == 0:
             found.append((number, fake_host.as_killed()))
 
     fake_host.at_effect = keep
     act(fake_host)
     fake_host.at_effect = None
-    assert found, "there is no such effect"
+    assert found, "there is no such moment"
     return found
 
 

@@ -198,7 +198,7 @@ def test_killed_anywhere_then_settled_by_the_host(then, fault):
     ends = set()
     # Each case takes other moments.
     first = 1 + 2 * (then == "reboot") + bool(fault)
-    for number, host in killed_anywhere(before, lambda host: switch(host, "b"), first, 17):
+    for number, host in killed_anywhere(before, lambda host: switch(host, "b"), first, 6):
         committed = json.loads(host.texts[LAYOUT.journal_file][0].splitlines()[-1]).get("profile") == "b"
         if then == "reboot":
             host.mono += 30

@@ -141,7 +141,7 @@ def test_a_switch_to_a_new_rendering_killed_anywhere_is_settled(then, changes):
     before = served()
     old = live(before)
     new = before.render_held("a", **changes)
-    for number, fake_host in killed_anywhere(before, switch, 1 if then == "nothing" else 3, 5):
+    for number, fake_host in killed_anywhere(before, switch, 1 if then == "nothing" else 3, 3):
         if then == "reboot":
             fake_host.mono += 60
             fake_host.reboot()
@@ -161,8 +161,8 @@ def test_a_failed_switch_killed_anywhere_leads_back_to_what_was_verified(then):
     before = served()
     before.render("a", **NEW)
     before.unit("b").fault = "wrong_answer"
-    first = 1 if then == "nothing" else 3
-    for number, fake_host in killed_anywhere(before, lambda host: switch(host, "b"), first, 4):
+    first = 1 if then == "nothing" else 2
+    for number, fake_host in killed_anywhere(before, lambda host: switch(host, "b"), first, 2):
         if then == "reboot":
             fake_host.mono += 60
             fake_host.reboot()

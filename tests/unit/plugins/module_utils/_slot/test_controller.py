@@ -416,7 +416,7 @@ def test_a_controller_that_is_killed_anywhere_costs_nothing(begins):
         before.unit("a").fault = "exit_at_start"
         before.crash("a")
     starts = before.starts
-    for number, fake_host in killed_anywhere(before, lambda host: Controlled(host).run(30), 1, 19):
+    for number, fake_host in killed_anywhere(before, lambda host: Controlled(host).run(30), 1, 5):
         slot = Controlled(fake_host)
         slot.run(10)
         fake_host.unit("a").fault = ""
@@ -509,7 +509,7 @@ def test_the_second_side_is_served_on_after_a_boot():
 def test_a_switch_that_is_killed_anywhere_is_settled(first, target, fault):
     before = served()
     before.unit("b").fault = fault
-    for number, fake_host in killed_anywhere(before, lambda host: switch(host, target), first, 13):
+    for number, fake_host in killed_anywhere(before, lambda host: switch(host, target), first, 6):
         slot = Controlled(fake_host)
         stops = any('"to":null' in line for line in fake_host.texts[LAYOUT.journal_file][0].splitlines())
         slot.run(60)

@@ -104,7 +104,7 @@ def test_killed_anywhere_then_settled(fault, then, want):
 def test_killed_anywhere_between_kinds_of_engines(fault, kinds, then):
     # Every case takes another part of the moments.
     first = 1 + len(fault) % 3 + 2 * (then == "reboot")
-    for number, fake_host in moments(fault, first, 11, kinds):
+    for number, fake_host in moments(fault, first, 5, kinds):
         if then == "reboot":
             fake_host.mono += 30
             fake_host.reboot()
@@ -119,7 +119,7 @@ def test_killed_anywhere_between_kinds_of_engines(fault, kinds, then):
 
 @pytest.mark.parametrize("fault", ["", "wrong_answer"])
 def test_killed_anywhere_the_way_back_is_still_known(fault):
-    for number, fake_host in moments(fault, 1, 5):
+    for number, fake_host in moments(fault, 1, 2):
         served = fake_host.state.profile_name if fake_host.open else "a"
         fake_host.unit("c").fault = "wrong_answer"
         result = run(fake_host, "c")
@@ -129,7 +129,7 @@ def test_killed_anywhere_the_way_back_is_still_known(fault):
 
 
 def test_killed_twice():
-    for _number, fake_host in moments("", 5, 7):
+    for _number, fake_host in moments("", 2, 3):
         fake_host.kill_at = fake_host.effects_done + 40
         with pytest.raises(Killed):
             run(fake_host, "c")
@@ -139,7 +139,7 @@ def test_killed_twice():
 
 
 def test_a_reboot_in_the_middle_boots_nothing_unverified():
-    for _number, fake_host in moments("wrong_answer", 1, 5):
+    for _number, fake_host in moments("wrong_answer", 1, 2):
         fake_host.reboot()
         assert fake_host.running in ([], [A])
 

@@ -104,7 +104,7 @@ def test_while_a_person_stops_it_a_request_brings_nothing_back(slot, monkeypatch
 
 @pytest.mark.parametrize("words", [("stop",), ("stop", "--idle")])
 def test_a_stop_that_is_killed_is_that_of_who_asked(words):
-    for number, made in killed_anywhere(stopped(), lambda made: b70ctl(made, *words), 1, 7):
+    for number, made in killed_anywhere(stopped(), lambda made: b70ctl(made, *words), 1, 3):
         slot = Controlled(made)
         slot.reboot()
         slot.run(600)

@@ -135,9 +135,9 @@ def test_a_model_of_the_smaller_slot_takes_its_card_back(host):
 @pytest.mark.parametrize("then", ["nothing", "reboot"])
 def test_a_switch_that_is_killed_anywhere_leaves_both_slots_as_before_or_as_wanted(fault, then):
     # Each case takes other moments.
-    first = {"nothing": 1, "reboot": 13}[then] + 6 * bool(fault)
+    first = {"nothing": 1, "reboot": 5}[then] + 2 * bool(fault)
     lose = partial(switch, profile="large", switch_id="lost")
-    for number, host in killed_anywhere(serving(fault), lose, first, 23):
+    for number, host in killed_anywhere(serving(fault), lose, first, 9):
         if then == "reboot":
             host.main.mono += 30
             host.reboot()

@@ -342,7 +342,7 @@ def test_a_baseline_is_what_all_engines_answer(fake_host):
 def test_killed_at_every_effect_it_is_settled(fake_host):
     """The next run leaves all replicas verified and served, or what was served before."""
     switch(fake_host, "a")
-    for number, host in killed_anywhere(fake_host, lambda host: switch(host, "r", switch_id="killed"), step=23):
+    for number, host in killed_anywhere(fake_host, lambda host: switch(host, "r", switch_id="killed"), step=8):
         recover(host)
         host.assert_invariants()
         assert host.open, f"killed at effect {number}"

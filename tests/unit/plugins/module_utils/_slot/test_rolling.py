@@ -288,7 +288,7 @@ def test_killed_anywhere_then_settled_by_the_host(faults, then):
     first = 1 + len(faults) + 2 * (then == "reboot")
     held = served()
     hold(held, faults)
-    for number, fake_host in killed_anywhere(held, lambda host: switch(host, "r"), first, 29):
+    for number, fake_host in killed_anywhere(held, lambda host: switch(host, "r"), first, 20):
         if then == "reboot":
             fake_host.mono += 30
             fake_host.reboot()

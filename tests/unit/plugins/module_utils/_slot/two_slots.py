@@ -88,6 +88,10 @@ class TwoSlots:
         self.aux.reboot()
         self.main.boots -= 1
 
+    def left(self) -> tuple[dict[str, Any], ...]:
+        """What a kill -9 of a switch leaves, to compare two moments."""
+        return tuple(slot.left() for slot in self.slots)
+
     def as_killed(self) -> Self:
         """A copy of this host as a kill -9 of its switch leaves it now."""
         copied = copy.deepcopy(self)
