@@ -75,13 +75,13 @@ def test_one_that_nobody_asks_for_sleeps_until_somebody_does(rig: Rig, recorded:
 def test_only_root_and_the_frontdoor_reach_the_requests_for_sleep(rig: Rig) -> None:
     have_sleeper(rig)
     url = rig.state()["backend_url"]
-    for path, method in (("/is_sleeping", "GET"), ("/sleep?level=1", "POST"), ("/health", "GET")):
+    for path, method in (("/is_sleeping", "GET"), ("/collective_rpc", "POST"), ("/health", "GET")):
         done = rig.run("setpriv", "--reuid=nobody", "--clear-groups", "python3", "-c", ASK, f"{url}{path}", method)
         assert done.code != 0, done
         assert "refused" in done.errors, done
     rig.must("python3", "-c", ASK, f"{url}/is_sleeping", "GET")
     # The frontdoor forwards none of them, whoever asks.
-    for path, method in (("/is_sleeping", "GET"), ("/sleep?level=1", "POST"), ("/wake_up", "POST")):
+    for path, method in (("/is_sleeping", "GET"), ("/wake_up", "POST"), ("/collective_rpc", "POST")):
         done = rig.run("python3", "-c", ASK, f"http://127.0.0.1:8000{path}", method)
         assert "404" in done.errors, done
 

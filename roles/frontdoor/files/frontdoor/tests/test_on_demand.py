@@ -466,12 +466,18 @@ async def test_a_model_that_sleeps_is_expected_soon(tmp_path: Path) -> None:
     async with door(tmp_path, **BY_IDLE) as host:
         host.note("tiny-a", "tiny-a", outcome="committed", seconds=900.0, way="plain")
         await until(lambda: host.run.app.first.slot.state.idle, 2 * IDLE_S)
-        told = {"schema": 1, "engines": [], "next": None, "standby": [{"profile": "tiny-a", "since": "", "bytes": 1}]}
+        one = {"profile": "tiny-a", "since": "", "bytes": 1}
+        told: dict[str, Any] = {"schema": 1, "engines": [], "next": None, "standby": [one]}
         told |= dict.fromkeys(("policy", "verification", "action", "counts", "cards"))
         # one that is this old was left by a controller that does not run any more
         note.write_text(json.dumps(told | {"at": "2020-06-07T09:00:00Z"}))
         assert (await host.models())["served-tiny-a"] == "loadable"
-        note.write_text(json.dumps(told | {"at": datetime.fromtimestamp(time.time(), UTC).isoformat()}))
+        told["at"] = datetime.fromtimestamp(time.time(), UTC).isoformat()
+        # without its weights it takes as long as a load may
+        note.write_text(json.dumps(told | {"standby": [one | {"level": 2}]}))
+        assert (await host.models())["served-tiny-a"] == "standby"
+        assert (await host.ask("tiny-a")).json["error"]["code"] == "loading"
+        note.write_text(json.dumps(told))
         assert (await host.models())["served-tiny-a"] == "standby"
         assert (await host.ask("tiny-a")).status == 200
         await until(lambda: host.run.app.first.slot.state.idle, 2 * IDLE_S)

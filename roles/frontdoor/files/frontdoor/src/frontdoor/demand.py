@@ -325,16 +325,17 @@ class Line:
         left_s = self._load_s(target) if left is None else left
         return eta_s(view, before, profile, now, min_serve_s, self._load_s, target, left_s if target else 0.0)
 
-    def _sleeps(self, profile: str) -> bool:
-        """Tell whether the engine of a profile sleeps, as a controller says that still runs."""
+    def _sleeps(self, profile: str) -> int:
+        """Tell the level at which the engine of a profile sleeps, 0 for none, as a controller says that still runs."""
         told = self._watchdog.read()
         if told is None or time.time() - epoch(told["at"]) > FRESH_S:
-            return False
-        return any(one["profile"] == profile for one in told["standby"])
+            return 0
+        return max((int(one["level"]) for one in told["standby"] if one["profile"] == profile), default=0)
 
     def _load_s(self, profile: str) -> float:
-        """Estimate how long a load takes, or a wake: as the last of this profile, or the longest of all."""
-        wakes = self._sleeps(profile)
+        """Estimate how long a load takes, or a wake that reads no weights: as the last of this profile, or the longest
+        of all."""
+        wakes = self._sleeps(profile) == 1
         rows = (row for row in self._rows if row["seconds"] and row["outcome"] == "committed")
         loads = [row for row in rows if (row["way"] == "standby") == wakes]
         own = [row["seconds"] for row in loads if row["to"] == profile]
