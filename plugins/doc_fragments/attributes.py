@@ -8,21 +8,26 @@ from __future__ import annotations
 class ModuleDocFragment:
     """Attributes of this collection's modules.
 
-    A module extends C(arcpro.b70.attributes) and gives the C(support) of each attribute itself, or also extends
-    C(arcpro.b70.attributes.info_module) where it only reads.
+    A module extends C(arcpro.b70.attributes) and gives the attributes that differ, or extends
+    C(arcpro.b70.attributes.info_module) before it if it only reads: the first fragment that has a value gives it.
     """
 
     DOCUMENTATION = r"""
+author:
+  - arcpro.b70 contributors (@arcpro-b70)
 options: {}
 attributes:
   check_mode:
     description: Can run in C(check_mode) and return changed status prediction without modifying target.
+    support: full
   diff_mode:
     description: Will return details on what has changed (or possibly needs changing in C(check_mode)), in diff mode.
+    support: none
   idempotent:
     description:
       - When run twice in a row outside check mode, with the same arguments, the second invocation indicates no change.
       - This assumes that the system controlled or queried by the module has not changed in a relevant way.
+    support: full
   platform:
     description: Target OS/families that can be operated against.
     support: full
@@ -33,7 +38,6 @@ attributes:
 options: {}
 attributes:
   check_mode:
-    support: full
     details:
       - This module does not modify state.
   diff_mode:
@@ -41,7 +45,6 @@ attributes:
     details:
       - This module does not modify state.
   idempotent:
-    support: full
     details:
       - This module does not modify state.
 """

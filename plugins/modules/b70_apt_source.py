@@ -19,19 +19,14 @@ description:
 notes:
   - M(ansible.builtin.deb822_repository) cannot replace this module. It trusts every key in the given file, needs
     C(python3-debian) on the host, and ignores other files of the host that name the same repository.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
 attributes:
   check_mode:
-    support: full
     details:
       - Check mode also fetches a missing key.
   diff_mode:
-    support: full
-  idempotent:
     support: full
 options:
   name:

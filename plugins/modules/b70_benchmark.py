@@ -29,15 +29,10 @@ extends_documentation_fragment:
   - arcpro.b70.recorded_work.records
 attributes:
   check_mode:
-    support: full
     details:
       - Says what would be measured.
-  diff_mode:
-    support: none
   idempotent:
     support: none
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 requirements:
   - requests (on the host)
 options:

@@ -14,11 +14,9 @@ description:
     name that is not in it. Use the lookup to get the profiles themselves.
   - Fails also for sources and commits of weights in O(weights) that no role could use.
   - Runs on the controller and does not connect to a host.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
-  - arcpro.b70.attributes
   - arcpro.b70.attributes.info_module
+  - arcpro.b70.attributes
   - arcpro.b70.catalogue
 options:
   names:

@@ -18,12 +18,7 @@ extends_documentation_fragment:
   - arcpro.b70.attributes
 attributes:
   check_mode:
-    support: full
     description: Only looks.
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
   platform:
     platforms: linux
 options:

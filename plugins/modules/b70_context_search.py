@@ -30,15 +30,9 @@ extends_documentation_fragment:
   - arcpro.b70.recorded_work.records
 attributes:
   check_mode:
-    support: full
     details: Looks for a search that is under way, and starts none.
-  diff_mode:
-    support: none
   idempotent:
-    support: full
     details: Nothing that is configured changes, so the result is never changed. Each run searches again.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 requirements:
   - requests (on the host)
 options:

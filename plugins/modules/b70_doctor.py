@@ -14,11 +14,9 @@ description:
   - Every finding has a stable id, a level, its evidence, its meaning and a fix.
   - Changes nothing and does not fail because of findings. The role P(arcpro.b70.doctor#role) turns findings into a
     failure.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
-  - arcpro.b70.attributes
   - arcpro.b70.attributes.info_module
+  - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_slot
   - arcpro.b70.doctor
   - arcpro.b70.slot

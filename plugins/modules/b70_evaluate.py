@@ -17,19 +17,12 @@ description:
     O(step=close) afterwards.
   - Keeps on the host, for the same guard, whether V(peer_access) proved direct access between its cards.
   - Changes nothing else and stops nothing. Fails while an engine runs, unless O(while_served) is set.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
 attributes:
   check_mode:
-    support: full
     details: Reports the benchmarks that would run, and runs none.
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
 options:
   step:
     description:

@@ -14,20 +14,14 @@ description:
     C(HOST/KIND/ID.json) below O(dest). C(HOST) is the name in the inventory.
   - Checks each record against the schema first. A record that breaks it is not copied, and named in a warning.
   - Removes no record, neither on the host nor on the controller.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
 attributes:
-  check_mode:
-    support: full
   diff_mode:
     support: full
     details:
       - The names of the files are shown.
-  idempotent:
-    support: full
 options:
   dest:
     description: A folder on the controller. It is created if it is missing.

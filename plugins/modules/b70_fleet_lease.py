@@ -16,16 +16,10 @@ description:
   - A lease of a run on the same controller that has ended, for example because it was killed, is taken without
     O(force).
   - Returns RV(refusal) instead of failing, so that a play can name all hosts at once.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
 attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
   idempotent:
     support: partial
     details:

@@ -15,11 +15,9 @@ description:
   - The table marks the profile and the fingerprint of a host that differs from most hosts. A host that could not be
     read stays in the table.
   - Runs on the controller and does not connect to a host. Use one task for the whole play (C(run_once)).
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
-  - arcpro.b70.attributes
   - arcpro.b70.attributes.info_module
+  - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
 options:
   slots:

@@ -22,22 +22,17 @@ description:
     replaced atomically.
   - M(arcpro.b70.b70_python_environment) creates the environment first. This environment and the previous one stay.
     Older ones beside them are removed.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
 attributes:
   check_mode:
-    support: full
     details:
       - The release's own program, which may not be installed yet, checks nothing.
   diff_mode:
     support: full
     details:
       - Keys are shown only by the path of their file.
-  idempotent:
-    support: full
 options:
   state:
     description:

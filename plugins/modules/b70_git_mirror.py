@@ -17,12 +17,6 @@ author:
 extends_documentation_fragment:
   - arcpro.b70.attributes
 attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
   platform:
     platforms: linux
 options:

@@ -13,11 +13,9 @@ description:
   - Reports whether the kernel's C(xe) drives every card, and what is known of its GuC firmware under this kernel.
   - Reports driver packages and repositories that do not belong to O(source).
   - Changes nothing.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
-  - arcpro.b70.attributes
   - arcpro.b70.attributes.info_module
+  - arcpro.b70.attributes
 options:
   source:
     description: The expected source of the driver.

@@ -13,11 +13,9 @@ description:
   - Reads, in one round trip, the facts that the roles need - the system, its Arc Pro B70 cards, the installed stacks,
     the service user, missing packages, the state of directories, and files that differ from what is wanted.
   - Changes nothing.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
-  - arcpro.b70.attributes
   - arcpro.b70.attributes.info_module
+  - arcpro.b70.attributes
 options:
   stack_root:
     description: The directory that holds the stacks.

@@ -14,19 +14,14 @@ description:
     restarts.
   - A load balancer that cannot be reached, whose HAProxy does not answer, or that does not know the host, is a warning
     and no failure.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
 attributes:
   check_mode:
-    support: full
     details:
       - Predicts the change and does not wait.
   diff_mode:
-    support: full
-  idempotent:
     support: full
 options:
   name:

@@ -21,11 +21,7 @@ extends_documentation_fragment:
   - arcpro.b70.slot
   - arcpro.b70.slot.journal
 attributes:
-  check_mode:
-    support: full
   diff_mode:
-    support: full
-  idempotent:
     support: full
 options:
   state:
@@ -37,8 +33,6 @@ options:
     description: Why, as text for whoever meets it. Required with O(state=present).
     type: str
     default: ""
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 seealso:
   - module: arcpro.b70.b70_quarantine
 """

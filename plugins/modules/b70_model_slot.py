@@ -27,16 +27,12 @@ extends_documentation_fragment:
   - arcpro.b70.attributes.actiongroup_slot
   - arcpro.b70.slot
 attributes:
-  check_mode:
-    support: full
   diff_mode:
     support: full
   idempotent:
     support: partial
     details:
       - O(state=restarted) always restarts the engine.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 requirements:
   - requests (on the host)
 options:

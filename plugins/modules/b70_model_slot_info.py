@@ -13,8 +13,8 @@ description:
   - Returns the served profile of a slot, whether and by which switch its engine process was verified, and the profiles
     that are rendered on the host.
 extends_documentation_fragment:
-  - arcpro.b70.attributes
   - arcpro.b70.attributes.info_module
+  - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_slot
   - arcpro.b70.slot
 options:
@@ -22,8 +22,6 @@ options:
     description: The URL at which clients reach the frontdoor, for RV(summary).
     type: str
     default: ""
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 seealso:
   - module: arcpro.b70.b70_model_slot
 """

@@ -15,17 +15,11 @@ description:
   - Never uses C(setvars.sh), which selects the newest installed release of every component.
   - Fails if a required variable is missing or a value names another compiler release.
   - Returns the other installed compiler releases.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
 attributes:
-  check_mode:
-    support: full
   diff_mode:
-    support: full
-  idempotent:
     support: full
 options:
   release:

@@ -12,18 +12,9 @@ version_added: 0.2.0
 description:
   - Writes the value of the first host to the file of pins, and fails for a host that saw another one.
   - Runs on the controller and does not connect to a host.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
 options:
   file:
     description: The file of pins on the controller.

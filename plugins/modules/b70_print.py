@@ -13,11 +13,9 @@ description:
   - Prints a report or a table to the screen. M(ansible.builtin.debug) shows each line in quotes, or all of them as one
     with C(\n), and wraps long ones, depending on the settings of the callback.
   - Begins with the name of the host if the play has several. Runs on the controller and does not connect to a host.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
-  - arcpro.b70.attributes
   - arcpro.b70.attributes.info_module
+  - arcpro.b70.attributes
 options:
   lines:
     description: The lines.

@@ -17,21 +17,15 @@ description:
   - Profiles whose stack is not installed are skipped and listed in the result.
   - Estimates whether weights, KV cache and one full context of the profiles in O(fit) fit on their cards, and warns
     with the figures if they may not.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
   - arcpro.b70.attributes
 attributes:
   check_mode:
-    support: full
     details:
       - Check mode also runs the engines' parsers, but records nothing.
   diff_mode:
-    support: none
     details:
       - Only the module's own record changes.
-  idempotent:
-    support: full
 options:
   config_dir:
     description: The directory that contains the resolved profiles in C(profiles).

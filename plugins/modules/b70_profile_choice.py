@@ -16,11 +16,9 @@ description:
     O(initial), or else the profile that the catalogue recommends for the host's cards.
   - If the host cannot serve the chosen profile, fails before any change, with the reason and the nearest profile that
     the host can serve.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
-  - arcpro.b70.attributes
   - arcpro.b70.attributes.info_module
+  - arcpro.b70.attributes
   - arcpro.b70.catalogue
 options:
   host:

@@ -29,15 +29,9 @@ extends_documentation_fragment:
   - arcpro.b70.recorded_work.records
 attributes:
   check_mode:
-    support: full
     details: Says which items would be run, or why none would, and starts nothing.
-  diff_mode:
-    support: none
   idempotent:
-    support: full
     details: Nothing that is configured changes, so the result is never changed. Each run asks again.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 requirements:
   - requests (on the host)
 options:

@@ -19,17 +19,11 @@ description:
     these.
   - Only one installation at a time runs with the same cache, also across hosts that share it.
   - The installation survives a lost connection, and its progress is shown. With C(async) this is up to the caller.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
 attributes:
-  check_mode:
-    support: full
   diff_mode:
-    support: full
-  idempotent:
     support: full
 options:
   path:

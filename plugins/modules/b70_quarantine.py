@@ -23,11 +23,7 @@ extends_documentation_fragment:
   - arcpro.b70.slot
   - arcpro.b70.slot.journal
 attributes:
-  check_mode:
-    support: full
   diff_mode:
-    support: full
-  idempotent:
     support: full
 options:
   state:
@@ -41,8 +37,6 @@ options:
       - A quarantine with another reason gets the new one.
     type: str
     default: ""
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 seealso:
   - module: arcpro.b70.b70_model_slot
 """

@@ -15,20 +15,14 @@ description:
   - Also says which units, works, users and groups of the collection are on the host. Stops and removes none of them.
   - Does not enter other file systems that are mounted below, and removes nothing on a network file system, which other
     hosts may use.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
 attributes:
-  check_mode:
-    support: full
   diff_mode:
     support: full
     details:
       - Shows paths only.
-  idempotent:
-    support: full
 options:
   places:
     description: Directories, each before the one that it is in.

@@ -13,8 +13,6 @@ description:
   - Creates one archive with the host's system, cards, packages, stacks, slot, logs and all findings of the doctor.
   - Redacts secrets, names of people and home directories on the host, before anything leaves it.
   - Limits the size of every part, and lists missing parts with the reason.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_slot
@@ -22,11 +20,8 @@ extends_documentation_fragment:
   - arcpro.b70.slot
 attributes:
   check_mode:
-    support: full
     details:
       - Collects, but writes no archive.
-  diff_mode:
-    support: none
   idempotent:
     support: none
     details:

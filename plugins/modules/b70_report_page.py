@@ -13,15 +13,9 @@ description:
   - Reads the results of M(arcpro.b70.b70_report) for every host of the play and writes one self-contained page.
   - The page lists a host without a report with the reason.
   - Runs on the controller and does not connect to a host. Use one task for the whole play (C(run_once)).
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
   - arcpro.b70.attributes
 attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
   idempotent:
     support: none
     details:

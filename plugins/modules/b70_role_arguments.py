@@ -16,11 +16,9 @@ description:
     contains a value.
   - Judges all hosts of a batch at once, so that an error is reported once. It cannot be used with the strategy C(free).
   - Runs on the controller and does not connect to a host.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
-  - arcpro.b70.attributes
   - arcpro.b70.attributes.info_module
+  - arcpro.b70.attributes
 options:
   role_path:
     description: The folder of the role, C(role_path).

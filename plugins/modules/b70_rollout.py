@@ -17,18 +17,13 @@ description:
   - Keeps a record of the rollout, also as Markdown and as a page. A rollout that was stopped or killed is resumed from
     its record.
   - Runs on the controller and does not connect to a host. Use one task for the whole play (C(run_once)).
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
 attributes:
   check_mode:
-    support: full
     details:
       - V(step=plan) prints the plan. No host is returned, so nothing follows.
-  diff_mode:
-    support: none
   idempotent:
     support: none
     details:

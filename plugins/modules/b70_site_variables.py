@@ -16,11 +16,9 @@ description:
     misspelt names. A name counts as misspelt if it begins like the variables of a role and nearly equals one.
   - Names the file and the line of each, except with ansible-core 2.18. Shows no value of an option that may be secret.
   - Runs on the controller and does not connect to a host.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
-  - arcpro.b70.attributes
   - arcpro.b70.attributes.info_module
+  - arcpro.b70.attributes
 options:
   roles:
     description: The roles whose variables are checked, such as C(ansible_play_role_names).

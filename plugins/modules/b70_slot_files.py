@@ -26,20 +26,14 @@ description:
   - The module holds the slot's lock, except in check mode, so that no switch reads files that are being replaced.
   - The unit that verifies the running engine is enabled at boot. Engines are never started, stopped or enabled.
   - If a unit has changed, the module reloads systemd, and checks that systemd uses the units as written.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
   - arcpro.b70.catalogue
   - arcpro.b70.attributes
 attributes:
-  check_mode:
-    support: full
   diff_mode:
     support: full
     details:
       - New and removed files, and programs, are shown by their path only.
-  idempotent:
-    support: full
 options:
   settings:
     description: The settings of the host. Everything else comes from the catalogue.

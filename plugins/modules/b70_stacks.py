@@ -22,20 +22,13 @@ description:
     the same wheel.
   - A step reads the results of earlier steps that the hosts of the batch have registered as C(__stack_planned),
     C(__stack_looked) and C(__stack_shared).
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
 attributes:
   check_mode:
-    support: full
     details:
       - V(share) reports what would be installed and built, and is changed if there is anything.
-  diff_mode:
-    support: none
-  idempotent:
-    support: full
 options:
   step:
     description:

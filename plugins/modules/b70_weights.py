@@ -26,18 +26,12 @@ description:
     O(step). One host downloads, and the others take the files from hosts that have them. A step reads the results that
     the hosts of the batch have registered as C(__model_weights_now) and C(__model_weights_shared). The role
     arcpro.b70.model_weights runs the steps in order.
-author:
-  - arcpro.b70 contributors (@arcpro-b70)
 extends_documentation_fragment:
   - arcpro.b70.catalogue
   - arcpro.b70.attributes
   - arcpro.b70.attributes.actiongroup_b70
 attributes:
-  check_mode:
-    support: full
   diff_mode:
-    support: full
-  idempotent:
     support: full
 options:
   directory:
