@@ -445,43 +445,9 @@ failure:
       description: The engine that failed, counted from 0, if the profile has several.
       type: int
 quarantine:
-  description:
-    - Why the host refuses other profiles, or none. A switch is refused until the next reboot, or until
-      C(b70ctl clear-quarantine). A reboot does not end a quarantine with a RV(quarantine.reason).
+  description: Why the host refuses other profiles, as M(arcpro.b70.b70_model_slot_info) returns it, or none.
   returned: always
   type: dict
-  contains:
-    slot:
-      description: The slot whose engine lost a card.
-      type: str
-    since:
-      description: Since when, in UTC.
-      type: str
-    boot_id:
-      description: The boot for which it is valid.
-      type: str
-    symptom:
-      description: Id of the symptom in the log of the engine or of the kernel.
-      type: str
-      sample: device_lost
-    line:
-      description: The log line.
-      type: str
-    switch_id:
-      description: The run that found it.
-      type: str
-    profile:
-      description: The profile whose engine wrote the line.
-      type: str
-    evidence:
-      description: Directory on the host with the engine's log, the kernel's log and the failure.
-      type: str
-    reason:
-      description: Why a person or a rollout has set it. Empty for a lost card.
-      type: str
-    who:
-      description: Who has set it. Empty for a lost card.
-      type: str
 failures:
   description: What failed after that, during the rollback or the stop, in the same form.
   returned: always
