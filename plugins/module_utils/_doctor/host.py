@@ -12,8 +12,6 @@ import json
 import os
 import platform
 import pwd
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +21,7 @@ from .. import _host
 from .._build import room
 from .._environment import SYSTEM_PATH
 from .._oneapi import releases
+from .._slot.host.commands import whole
 from .._slot.host.http import HttpClient
 from .._slot.host.images import PodmanImages
 from .._slot.words.types import layout_of
@@ -300,29 +299,15 @@ def run_command(command: Command, extra: Mapping[str, Any]) -> Output:
     """Run a program to its end or its limit, then end its whole process group."""
     env = {"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8", "HOME": "/", **dict(command.env)}
     try:
-        process = subprocess.Popen(
-            list(command.argv),
-            stdin=subprocess.PIPE if command.stdin else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=env,
-            cwd="/",
-            start_new_session=True,
-            **extra,
-        )
+        code, out, err = whole(command.argv, command.limit_s, command.stdin, env=env, cwd="/", **extra)
     except FileNotFoundError:
         return Output(problem=f"{command.argv[0]} is not installed")
     except OSError as error:
         return Output(problem=f"{command.argv[0]} cannot be run: {error.strerror}")
-    try:
-        out, err = process.communicate(command.stdin.encode() or None, timeout=command.limit_s)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+    if code is None:
         name = os.path.basename(command.argv[0])
         return Output(problem=f"{name} did not end within {command.limit_s:.0f} s", late=True)
-    return Output(process.returncode, _decode(out), _decode(err))
+    return Output(code, _decode(out), _decode(err))
 
 
 def _decode(data: bytes) -> str:

@@ -9,13 +9,11 @@ import glob
 import json
 import os
 import shutil
-import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .. import _files
-from .._slot.host.commands import said
+from .._slot.host.commands import said, whole
 from .._slot.kinds import kernel
 from .plan import Bench
 
@@ -111,26 +109,13 @@ def run(bench: Bench, limit_s: float, environment: Mapping[str, str]) -> tuple[s
     """Return (output, error). A command that takes longer than ``limit_s`` is killed with everything it started."""
     given = {**os.environ, **environment, **bench.environment}
     try:
-        process = subprocess.Popen(
-            bench.argv,
-            cwd=bench.directory or "/",
-            env=given,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
+        code, *texts = whole(bench.argv, limit_s, cwd=bench.directory or "/", env=given)
     except OSError as error:
         return "", f"{bench.argv[0]} can't be run: {error.strerror}"
-    try:
-        out, err = process.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        out, err = process.communicate()
+    out, err = (text.decode("utf-8", "replace") for text in texts)
+    if code is None:
         return out, f"did not end within {limit_s:g} s (evaluate_limit)"
-    if process.returncode != 0:
+    if code != 0:
         lines = (err.strip() or out.strip()).splitlines()
-        return out, f"ended with {process.returncode}: {' / '.join(lines[-2:])[-_LAST:]}"
+        return out, f"ended with {code}: {' / '.join(lines[-2:])[-_LAST:]}"
     return out, ""

@@ -10,8 +10,6 @@ import json
 import os
 import re
 import shutil
-import signal
-import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +20,7 @@ from typing import Any
 from ansible_collections.arcpro.b70.plugins.module_utils import _files
 from ansible_collections.arcpro.b70.plugins.module_utils._lock import hold
 from ansible_collections.arcpro.b70.plugins.module_utils._python_environment import plan
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host.commands import whole
 from ansible_collections.arcpro.b70.plugins.module_utils._weights.fetching.way import way
 
 RECORD = "b70-environment.json"
@@ -55,29 +54,9 @@ def run(
     argv: Sequence[str], environment: Mapping[str, str], stdin: str, limit: float, began: Callable[[int], None]
 ) -> Done:
     """Run a command with all its children within `limit` seconds. `began` gets its process."""
-    process = subprocess.Popen(
-        list(argv),
-        env=dict(environment),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-        # The child inherits the lock: if this process is killed, nobody else starts before the child has ended.
-        close_fds=False,
-    )
-    began(process.pid)
-    try:
-        out, err = process.communicate(stdin, timeout=limit)
-        return Done(process.returncode, out, err)
-    except subprocess.TimeoutExpired:
-        return Done(None, "", "")
-    finally:
-        # No child may outlive the lock, however this ends.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    # The child inherits the lock: if this process is killed, nobody else starts before the child has ended.
+    code, out, err = whole(argv, limit, stdin, began, env=dict(environment), close_fds=False)
+    return Done(code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
 
 @dataclass

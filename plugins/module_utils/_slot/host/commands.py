@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ..words.types import HostFault
@@ -65,3 +68,29 @@ def said(argv: Sequence[str], limit_s: float, fault: type[Exception] = HostFault
         words = (found.stderr.strip() or found.stdout.strip())[-2000:]
         raise fault(f"{_words(argv)} ended with {found.returncode}: {words}")
     return found.stdout
+
+
+def whole(
+    argv: Sequence[str], limit_s: float, given: str = "", began: Callable[[int], object] = lambda pid: None, **more: Any
+) -> tuple[int | None, bytes, bytes]:
+    """Run a command with all that it starts, of which nothing outlives this. Return its exit status and output.
+
+    The status is None if it takes longer than `limit_s`. Raise OSError if it can't be run.
+
+    :param given: its standard input.
+    :param began: hears its process id.
+    :param more: arguments of `subprocess.Popen`.
+    """
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = subprocess.Popen(list(argv), start_new_session=True, **pipes, **more)
+    try:
+        began(process.pid)
+        out, err = process.communicate(given.encode(), timeout=limit_s)
+        return process.returncode, out, err
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return (None, *process.communicate())
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
