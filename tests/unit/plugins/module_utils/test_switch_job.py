@@ -87,7 +87,7 @@ def test_what_is_left_of_a_switch_is_removed_after_a_day(
 def test_the_archive_of_the_module_is_a_whole_program(systemd: Systemd, params: dict[str, Any], tmp_path: Path) -> None:
     """What Ansible packs is imported from the archive by the very command that the unit runs."""
     archive = tmp_path / "module.zip"
-    names = ("environment", "files", "slot_module", "slot_overlay", "switch_job", "transient")
+    names = ("environment", "files", "lock", "slot_module", "slot_overlay", "switch_job", "transient")
     packed(archive, *(f"_{name}.py" for name in names), "_slot/**/*.py", "_work/*.py")
     job_of(params).start(archive)
     command = systemd.started[0].argv
