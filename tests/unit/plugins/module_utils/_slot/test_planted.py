@@ -150,7 +150,7 @@ def read(monkeypatch, exported):
         calls.append(argv)
         return subprocess.CompletedProcess(argv, 0, exported, b"")
 
-    monkeypatch.setattr(systemd, "_done", done)
+    monkeypatch.setattr(systemd, "done", done)
     lines = systemd.Systemd().log(UnitState("b70-slot-main-a.service", invocation_id="1" * 32), 300)
     assert "--output=export" in calls[0]
     return lines
@@ -269,7 +269,7 @@ def test_a_line_counts_only_if_journald_says_that_the_units_process_wrote_it(mon
         shown = [b"\n".join(f"{name}={value}".encode() for name, value in entry.items()) for entry in selected(argv)]
         return subprocess.CompletedProcess(argv, 0, b"\n\n".join(shown), b"")
 
-    monkeypatch.setattr(systemd, "_done", done)
+    monkeypatch.setattr(systemd, "done", done)
     lines = systemd.Systemd().log(UnitState(UNIT, invocation_id=INVOCATION), 300)
     assert lines == tuple(entry["MESSAGE"] for entry in JOURNAL[:5])
     match = diagnose(lines, kind=DEFAULT)
@@ -284,7 +284,7 @@ def test_without_a_start_journalctl_selects_the_unit_itself(monkeypatch):
         calls.append(argv)
         return subprocess.CompletedProcess(argv, 0, b"", b"")
 
-    monkeypatch.setattr(systemd, "_done", done)
+    monkeypatch.setattr(systemd, "done", done)
     systemd.Systemd().log(UnitState(UNIT), 300)
     # Its own match of a unit trusts fields of journald alone.
     assert [word for word in calls[0] if not word.startswith("--")] == ["journalctl"]
