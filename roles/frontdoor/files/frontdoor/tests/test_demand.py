@@ -153,12 +153,13 @@ class Slot:
         return View(self.served, self.since, self.running, bool(self.target), self.asked)
 
 
+@pytest.mark.parametrize("count", [500, pytest.param(2500, marks=pytest.mark.endurance)])
 @pytest.mark.parametrize("seed", range(40))
-def test_a_hundred_thousand_arrivals(seed: int) -> None:
-    """2500 of them in each of 40 slots: no starvation, no thrash, no switch while an answer runs."""
+def test_many_arrivals(seed: int, count: int) -> None:
+    """In each of 40 slots: no starvation, no thrash, no switch while an answer runs."""
     slot = Slot(random.Random(seed))
-    slot.run(2500)
-    assert slot.done == 2500
+    slot.run(count)
+    assert slot.done == count
     assert not slot.waiting
     # in the worst case all others are loaded before, and it has to wait for its own model to be left and come back
     one = slot.load_s + 2 * slot.min_s + slot.answer_s
