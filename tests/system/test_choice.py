@@ -24,13 +24,9 @@ def profile(name: str, **more: Any) -> dict[str, Any]:
     return {"b70_profiles": {name: made}}
 
 
+# What the host itself has to say; what the catalogue says is refused in the same words, as test_choose.py proves.
 REFUSED = {
     "four-cards": (profile("four-cards", cards=4), "four-cards needs 4 cards, this host has no card."),
-    "parked": (profile("parked", status="blocked", status_reason="no kernel"), "parked is blocked: no kernel"),
-    "stuck": (
-        profile("stuck", stack="lab-2.11"),
-        "Stack lab-2.11 cannot be installed: The patches",
-    ),
     "too-large": (
         profile("too-large", model={"directory": "too-large", "hf_repo": "a/b", "size_gb": 9e6}),
         "The weights of too-large take 9e+06 GB",
