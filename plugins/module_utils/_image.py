@@ -115,8 +115,10 @@ def inspect(reference: str) -> dict[str, Any] | None:
     """
     try:
         text = inspected(reference, _run)
-    except FileNotFoundError:
-        return None
+    except ImageFault as fault:
+        if isinstance(fault.__cause__, FileNotFoundError):
+            return None
+        raise
     except HostFault as fault:
         raise ImageFault(fault.message) from fault
     if text is None:

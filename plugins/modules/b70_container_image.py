@@ -12,8 +12,6 @@ description:
   - Each call takes one step and returns at once. M(arcpro.b70.b70_stacks) calls it until the image is there, and shows
     how far it is.
   - A pull or a build is a unit of the host, so a lost connection does not end it. A call during one joins it.
-author:
-  - arcpro.b70 contributors (@arcpro)
 extends_documentation_fragment:
   - arcpro.b70.attributes
 attributes:

@@ -12,8 +12,6 @@ description:
   - Fetches one commit with its history and, on request, the repositories of its submodules at their pinned commits.
   - A web server can serve the result as plain files. Each commit has its own branch.
   - With O(files), the result is instead one pack per file, with the trees that lead to it.
-author:
-  - arcpro.b70 contributors (@arcpro)
 extends_documentation_fragment:
   - arcpro.b70.attributes
 attributes:

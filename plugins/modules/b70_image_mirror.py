@@ -12,8 +12,6 @@ description:
   - Copies an image with C(skopeo) from its registry to plain files, byte for byte. Of an index it copies the image for
     this machine's architecture, and keeps the index.
   - M(arcpro.b70.b70_container_image) takes it from there with its O(arcpro.b70.b70_container_image#module:mirror).
-author:
-  - arcpro.b70 contributors (@arcpro)
 extends_documentation_fragment:
   - arcpro.b70.attributes
 attributes:

@@ -249,7 +249,7 @@ standby:
       description: When it fell asleep, in UTC.
       type: str
     bytes:
-      description: What it keeps in the host's memory, at least; its weights and its part of the KV cache there.
+      description: Its memory on the host, at least; its weights at level 1, and its part of the KV cache.
       type: int
     level:
       description: V(1) keeps its weights in the host's memory, V(2) reads them again when it wakes.

@@ -16,8 +16,6 @@ description:
   - An interrupted or failed build continues where it stopped and keeps its objects.
   - Checks memory, swap and disk first, and refuses a build that cannot fit, with the figures.
   - Shows the progress of the build, and distinguishes a slow compiler from one that hangs.
-author:
-  - arcpro.b70 contributors (@arcpro)
 extends_documentation_fragment:
   - arcpro.b70.attributes
 attributes:

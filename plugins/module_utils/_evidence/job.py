@@ -25,7 +25,7 @@ from .._slot.model.profile import Profile
 from .._slot.model.recorded import excluded_by, unit_of
 from .._slot.words.effects import Effects
 from .._slot.words.types import Layout, SlotFault, layout_of
-from .._work.decide import WorkState
+from .._work.decide import BEGIN, WorkState, on_begin
 from .._work.folder import WorkError, WorkFolder
 from .._work.protocol import Beginning, Job
 from . import host_class
@@ -151,8 +151,11 @@ class SlotJob(Job):
         step = self.params["step"]
         if self.params["state"] == "shown" or check_mode:
             found = self.look(write=not check_mode)
-            # The next play begins anew where an earlier one has the result.
-            return found if found.waits or self.params["state"] in _LOOKS else WorkState("none")
+            if self.params["state"] in _LOOKS:
+                return found
+            other = bool(found.given) and bool(self.differs(found.given))
+            # What a real run would not join is not its result.
+            return WorkState("none") if on_begin(found, self.params["token"], other=other) == BEGIN else found
         if step == "acknowledge":
             return self.acknowledge()
         if self.params["state"] == "stopped":

@@ -56,7 +56,8 @@ def run(
     """Run a command with all its children within `limit` seconds. `began` gets its process."""
     # The child inherits the lock: if this process is killed, nobody else starts before the child has ended.
     code, out, err = whole(argv, limit, stdin, began, env=dict(environment), close_fds=False)
-    return Done(code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+    # Half of what it says would be taken for the reason.
+    return Done(None, "", "") if code is None else Done(code, *(text.decode("utf-8", "replace") for text in (out, err)))
 
 
 @dataclass

@@ -466,7 +466,8 @@ def plan(request: Request, seen: SlotSeen, ends: tuple[str, ...] | None = None, 
     # Clients never reach one that was woken and did not pass its canary.
     idle = kind is RunKind.STOP and bool(seen.drowsy)
     standby = idle or (kind is RunKind.SWITCH and not (partial or beside or batches or request.restart))
-    wakes = seen.wakes if standby and request.gate is Gate.VERIFIED else 0
+    # Nothing judges answers that are recorded, so they come from weights that were just loaded.
+    wakes = seen.wakes if standby and request.gate is Gate.VERIFIED and not request.record_baseline else 0
     phases = _forward(
         kind,
         request.gate,

@@ -58,8 +58,8 @@ def ending(run: Run, falls: Sequence[UnitState]) -> tuple[tuple[UnitState, ...],
     stays = [sleeper for sleeper in living if run.wakes or sleeper.unit not in units]
     others = sorted((one for one in stays if one.unit not in units), key=attrgetter("since"))
     needed = SPARED_BYTES if target is None else needed_awake(run.fx, target, asleep=bool(run.wakes))
-    count, level = _room(run, needed, others, [_profile_of(run, unit) for unit in falls])
-    gone = {*known} - {one.unit for one in stays} | {one.unit for one in others[:count]}
+    ends, level = _room(run, needed, others, [_profile_of(run, unit) for unit in falls])
+    gone = {*known} - {one.unit for one in stays} | {others[place].unit for place in ends}
     return tuple(unit for unit in there if unit.name in gone), level
 
 
@@ -67,18 +67,17 @@ def _profile_of(run: Run, unit: UnitState) -> Profile:
     return load_profile(run.fx, run.layout, run.layout.profile_of(unit.name))
 
 
-def _room(run: Run, spared: int, others: Sequence[Sleeper], more: Sequence[Profile]) -> tuple[int, int]:
-    """Return (how many of the others end, the oldest first; the level that has room then). more: whose engines fall
-    asleep."""
+def _room(run: Run, spared: int, others: Sequence[Sleeper], more: Sequence[Profile]) -> tuple[Sequence[int], int]:
+    """Return (the places of the others that end; the level that has room then). more: whose engines fall asleep."""
     free = bytes_of(text_of(run.fx, MEMINFO), "MemAvailable")
     most = read_slot_file(run.fx, run.layout).standby
     levels = (1, 2) if all(kind_of(one.engine.kind).rereads(one.engine.settings) for one in more) else (1,)
     needed = {level: spared + sum(kept_asleep(run.fx, one, level) for one in more) for level in levels}
-    count, level = room(free, needed, [one.bytes for one in others], most if more else len(others) + 1)
+    ends, level = room(free, needed, [one.bytes for one in others], most if more else len(others) + 1)
     if not level and more:
         least = gib(min(needed.values()))
         run.warn(f"the host's memory has {gib(free)} free, so nothing is put to sleep (it takes {least})")
-    return count, level
+    return ends, level
 
 
 def forget(run: Run, units: Sequence[str]) -> None:

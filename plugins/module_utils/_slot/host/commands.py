@@ -15,10 +15,12 @@ from typing import Any
 from ..words.types import HostFault
 
 _SHOWN = 100  # characters of a command in an error
+_LAST_S = 5.0  # for the output of what was killed
 
 
 def _words(argv: Sequence[str]) -> str:
-    words = " ".join(argv)
+    # The options of systemd-run fill the line, and what it runs is what failed.
+    words = " ".join(argv[argv.index("--") + 1 :] if "systemd-run" in argv[0] and "--" in argv else argv)
     return f"`{words}`" if len(words) <= _SHOWN else f"`{words[:_SHOWN]}…`"
 
 
@@ -87,10 +89,16 @@ def whole(
         began(process.pid)
         out, err = process.communicate(given.encode(), timeout=limit_s)
         return process.returncode, out, err
-    except subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired as late:
         os.killpg(process.pid, signal.SIGKILL)
-        return (None, *process.communicate())
+        # What left the session may hold the pipes open for ever.
+        with suppress(subprocess.TimeoutExpired):
+            return (None, *process.communicate(timeout=_LAST_S))
+        return None, late.stdout or b"", late.stderr or b""
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            with suppress(OSError):
+                pipe and pipe.close()

@@ -98,7 +98,8 @@ _NEUTRAL = (
 )
 
 
-_READ_AGAIN = (None, "auto", "hf", "safetensors", "fastsafetensors", "mistral", "pt", "npcache", "runai_streamer")
+# The others of its loaders may hold a file in memory, which is short where weights are read again.
+_READ_AGAIN = (None, "auto", "hf", "safetensors", "mistral")
 _NOT_READ_AGAIN = (
     "speculative_config",
     "spec_method",
@@ -249,8 +250,7 @@ class Vllm(Kind):
         return settings.get("enable_prefix_caching") is not False
 
     def rereads(self, settings: Mapping[str, Any]) -> bool:
-        # 0.32 reads the model's own weights again, through these loaders: no draft's, no adapter's, and none that it
-        # keeps in the host's memory.
+        # 0.32 reads the model's own weights again: no draft's, no adapter's, none that it keeps in the host's memory.
         return settings.get("load_format") in _READ_AGAIN and not any(map(settings.get, _NOT_READ_AGAIN))
 
     def host_cache_bytes(self, settings: Mapping[str, Any]) -> int:

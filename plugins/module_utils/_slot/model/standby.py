@@ -30,7 +30,7 @@ class Sleeper:
     invocation_id: str
     since: str
     bytes: int
-    level: int = 1
+    level: int
 
     def to_json(self) -> str:
         return json.dumps({"schema": SCHEMA, **plain(self)}) + "\n"
@@ -47,20 +47,22 @@ def asleep(files: Files, layout: Layout, units: Sequence[UnitState]) -> tuple[Sl
     return tuple(one for one in known if one is not None)
 
 
-def room(free: int, needed: Mapping[int, int], kept: Sequence[int], most: int) -> tuple[int, int]:
-    """Return (how many of the sleepers have to end, the oldest first; at which level another one may sleep then, 0 for
-    not at all).
+def room(free: int, needed: Mapping[int, int], kept: Sequence[int], most: int) -> tuple[Sequence[int], int]:
+    """Return (the places of the sleepers that have to end; at which level another one may sleep then, 0 for not at
+    all).
 
-    A sleeper ends only where no level has room. A host that does not tell its memory has room for none. None ends for
-    nothing.
+    A sleeper ends only where no level has room, and for memory only one that keeps some. A host that does not tell its
+    memory has room for none. None ends for nothing.
 
     :param free: bytes of the host's memory that are available now.
     :param needed: by level, the best first, bytes that the other one needs, with all that is spared.
     :param kept: bytes of each sleeper, the oldest first.
     :param most: how many may sleep.
     """
-    for ended in range(max(0, len(kept) + 1 - most), len(kept) + 1):
+    surplus = max(0, len(kept) + 1 - most)
+    order = [*range(min(surplus, len(kept))), *(place for place in range(surplus, len(kept)) if kept[place])]
+    for ended in range(surplus, len(order) + 1):
         for level, size in needed.items():
-            if most and free > 0 and free + sum(kept[:ended]) >= size:
-                return ended, level
-    return max(0, len(kept) - most), 0
+            if most and free > 0 and free + sum(kept[place] for place in order[:ended]) >= size:
+                return order[:ended], level
+    return range(max(0, len(kept) - most)), 0

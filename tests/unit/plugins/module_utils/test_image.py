@@ -18,6 +18,7 @@ import yaml
 from ansible_collections.arcpro.b70.plugins.module_utils import _image, _image_mirror, _transient
 from ansible_collections.arcpro.b70.plugins.module_utils._image import Image
 from ansible_collections.arcpro.b70.plugins.module_utils._image_mirror import ImageFault
+from ansible_collections.arcpro.b70.plugins.module_utils._slot.host import images
 from ansible_collections.arcpro.b70.plugins.modules.b70_container_image import DOCUMENTATION
 
 DIGEST = f"sha256:{'a' * 64}"
@@ -44,13 +45,10 @@ class Host:
         self.lines: list[str] = []
         self.program = True
         self.missing = 1
-        self.podman: OSError | None = None
         monkeypatch.setattr(_image, "_run", self.run)
         monkeypatch.setattr(_image, "SYSTEMD", self)
 
     def run(self, argv: list[str]) -> subprocess.CompletedProcess[str]:
-        if self.podman:
-            raise self.podman
         if argv[1:3] == ["image", "exists"]:
             return subprocess.CompletedProcess(argv, self.missing, "", "")
         if argv[1:3] == ["image", "inspect"]:
@@ -117,9 +115,9 @@ def test_a_podman_that_cannot_be_asked_starts_no_pull(host: Host, tmp_path: Path
     assert not host.started
 
 
-def test_a_host_without_podman_has_no_image(host: Host, tmp_path: Path) -> None:
-    host.podman = FileNotFoundError()
-    assert _image.look(image(tmp_path)) == {"state": "absent"}
+def test_a_host_without_podman_has_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "PODMAN", str(tmp_path / "podman"))
+    assert _image.inspect(SOURCE) is None
 
 
 def test_an_image_of_a_mirror_is_downloaded_then_loaded_and_wrong_bytes_are_taken_anew(

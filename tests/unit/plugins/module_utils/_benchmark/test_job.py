@@ -128,6 +128,19 @@ def test_check_mode_tells_no_result_that_a_play_has(systemd: Systemd, params: di
     assert found["foreseen"][0].startswith("would measure a: short-128 with")
 
 
+def test_check_mode_tells_no_result_that_a_run_would_not_join(
+    systemd: Systemd, params: dict[str, Any], archive: Path
+) -> None:
+    one = job.BenchmarkJob({**params, "token": "first"})
+    one.start(archive)
+    one.folder.save_seen({"now": "", "ended": {}, "found": {"failed": True, "msg": "no"}})
+    systemd.end()
+    one.look()
+    found = job.BenchmarkJob({**params, "token": "second"}).answer(check_mode=True)
+    assert found["state"] == "none"
+    assert found["foreseen"][0].startswith("would measure a: short-128 with")
+
+
 def test_each_run_has_prompts_of_its_own() -> None:
     seeds = {job.wanted_of(PARAMS, moment).seed for moment in ("2026-11-23T04:16:00Z", "2026-11-23T04:17:00Z")}
     assert len(seeds) == 2

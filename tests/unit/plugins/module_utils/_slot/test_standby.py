@@ -182,24 +182,27 @@ def test_of_named_profiles_alone_engines_sleep():
 @pytest.mark.parametrize(
     ("free", "needed", "kept", "most", "found"),
     [
-        (10, [8], [], 1, (0, 1)),
-        (10, [12], [3, 3], 3, (1, 1)),
-        (10, [12], [1, 1], 3, (2, 1)),
-        (10, [13], [1, 1], 3, (0, 0)),
-        (10, [8], [1], 1, (1, 1)),
-        (10, [8], [1, 1], 1, (2, 1)),
-        (0, [8], [9], 2, (0, 0)),
-        (10, [8], [1], 0, (1, 0)),
-        (10, [8, 4], [3, 3], 3, (0, 1)),
-        (10, [12, 4], [3, 3], 3, (0, 2)),
-        (10, [14, 12], [3, 3], 3, (1, 2)),
-        (10, [13, 12], [3, 3], 3, (1, 1)),
-        (10, [12, 11], [0, 0], 3, (0, 0)),
-        (0, [8, 4], [], 1, (0, 0)),
+        (10, [8], [], 1, ([], 1)),
+        (10, [12], [3, 3], 3, ([0], 1)),
+        (10, [12], [1, 1], 3, ([0, 1], 1)),
+        (10, [13], [1, 1], 3, ([], 0)),
+        (10, [8], [1], 1, ([0], 1)),
+        (10, [8], [1, 1], 1, ([0, 1], 1)),
+        (0, [8], [9], 2, ([], 0)),
+        (10, [8], [1], 0, ([0], 0)),
+        (10, [8, 4], [3, 3], 3, ([], 1)),
+        (10, [12, 4], [3, 3], 3, ([], 2)),
+        (10, [14, 12], [3, 3], 3, ([0], 2)),
+        (10, [13, 12], [3, 3], 3, ([0], 1)),
+        (10, [12, 11], [0, 0], 3, ([], 0)),
+        (0, [8, 4], [], 1, ([], 0)),
+        (10, [12], [0, 3, 3], 4, ([1], 1)),
+        (10, [12], [0, 3, 3], 3, ([0, 1], 1)),
     ],
 )
 def test_who_ends_for_whom_and_how_deep_it_sleeps(free, needed, kept, most, found):
-    assert room(free, dict(enumerate(needed, 1)), kept, most) == found
+    ends, level = room(free, dict(enumerate(needed, 1)), kept, most)
+    assert ([*ends], level) == found
 
 
 def test_without_memory_for_its_weights_one_sleeps_without_them_and_reads_them_again():
@@ -436,6 +439,14 @@ def test_a_model_that_nobody_asks_for_sleeps_and_the_next_request_wakes_it():
     result = switch(host, "a")
     assert (result["outcome"], result["way"], result["verified"]) == ("committed", "standby", True), result["msg"]
     assert (host.served(), host.starts) == ({process: True}, starts)
+    host.assert_invariants()
+
+
+def test_no_answers_are_recorded_from_an_engine_that_was_woken():
+    host = served()
+    starts = host.starts
+    assert switch(host, "b", record_baseline=True)["outcome"] == "committed"
+    assert host.starts == starts + 1
     host.assert_invariants()
 
 

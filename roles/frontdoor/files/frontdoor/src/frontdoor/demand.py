@@ -333,14 +333,16 @@ class Line:
         return max((int(one["level"]) for one in told["standby"] if one["profile"] == profile), default=0)
 
     def _load_s(self, profile: str) -> float:
-        """Estimate how long a load takes, or a wake that reads no weights: as the last of this profile, or the longest
-        of all."""
+        """Estimate how long a load takes: as the last of this profile, or the longest of all; or a wake that reads no
+        weights: as the shortest."""
         wakes = self._sleeps(profile) == 1
         rows = (row for row in self._rows if row["seconds"] and row["outcome"] == "committed")
         loads = [row for row in rows if (row["way"] == "standby") == wakes]
         own = [row["seconds"] for row in loads if row["to"] == profile]
-        default = _WAKE_S if wakes else _GUESS_S
-        return float(own[0] if own else max((row["seconds"] for row in loads), default=default))
+        if wakes:
+            # Wakes from level 2 are among them, and read the weights.
+            return float(min(own or (row["seconds"] for row in loads), default=_WAKE_S))
+        return float(own[0] if own else max((row["seconds"] for row in loads), default=_GUESS_S))
 
     def look(self) -> None:
         """Let requests go on whose model is served, refuse those whose model cannot be, and ask for the next one."""

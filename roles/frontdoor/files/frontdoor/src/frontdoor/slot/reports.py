@@ -70,10 +70,8 @@ def _told_of(raw: bytes) -> dict[str, Any] | None:
     engines = [{name: row[name] for name in names} for row in data["engines"]]
     step = data["next"] and {name: data["next"][name] for name in ("wanted", "do", "why", "at")}
     told = {key: data[key] for key in ("at", "policy", "verification", "action", "counts", "cards")}
-    asleep = [
-        {**{name: row[name] for name in ("profile", "since", "bytes")}, "level": row.get("level", 1)}
-        for row in data.get("standby") or ()
-    ]
+    kept = ("profile", "since", "bytes", "level")
+    asleep = [{name: row[name] for name in kept} for row in data.get("standby") or ()]
     return {**told, "engines": engines, "next": step, "standby": asleep}
 
 
