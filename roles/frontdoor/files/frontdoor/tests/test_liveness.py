@@ -56,7 +56,7 @@ async def test_without_a_watchdog_nothing_is_told(tmp_path: Path) -> None:
 async def test_who_sleeps_is_shown_with_its_memory(tmp_path: Path) -> None:
     async with bench(tmp_path) as run:
         one = {"unit": UNIT, "profile": "tiny-b", "fingerprint": "sha256:b", "invocation_id": "1" * 32, "since": AT}
-        write(run, standby=[{**one, "bytes": 3 * 2**30}, {**one, "bytes": 0, "level": 2}])
+        write(run, standby=[{**one, "bytes": 3 * 2**30, "level": 1}, {**one, "bytes": 0, "level": 2}])
         told, metrics = await shown(run)
         row = {"profile": "tiny-b", "since": AT}
         assert told["standby"] == [{**row, "bytes": 3 * 2**30, "level": 1}, {**row, "bytes": 0, "level": 2}]

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import time
+import uuid
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,7 +59,7 @@ class Host:
 
     def note(self, target: str, served: str, **end: Any) -> None:
         """Write a switch into the journal."""
-        number = str(self.sequence)
+        number = f"{self.sequence}-{uuid.uuid4()}"
         begin = {"event": "begin", "id": number, "at": "", "kind": "switch", "from": "x", "to": target}
         lines = [begin | {"fingerprint": f"sha256:{target}"}, {"event": "end", "id": number, "profile": served, **end}]
         with (self.path / "journal.jsonl").open("a") as file:
@@ -466,7 +467,7 @@ async def test_a_model_that_sleeps_is_expected_soon(tmp_path: Path) -> None:
     async with door(tmp_path, **BY_IDLE) as host:
         host.note("tiny-a", "tiny-a", outcome="committed", seconds=900.0, way="plain")
         await until(lambda: host.run.app.first.slot.state.idle, 2 * IDLE_S)
-        one = {"profile": "tiny-a", "since": "", "bytes": 1}
+        one = {"profile": "tiny-a", "since": "", "bytes": 1, "level": 1}
         told: dict[str, Any] = {"schema": 1, "engines": [], "next": None, "standby": [one]}
         told |= dict.fromkeys(("policy", "verification", "action", "counts", "cards"))
         # one that is this old was left by a controller that does not run any more
@@ -486,6 +487,21 @@ async def test_a_model_that_sleeps_is_expected_soon(tmp_path: Path) -> None:
         assert (await host.models())["served-tiny-a"] == "loadable"
         answer = await host.ask("tiny-a")
         assert (answer.status, answer.json["error"]["code"]) == (503, "loading")
+
+
+@on_virtual_loop
+async def test_a_wake_is_expected_without_the_weights_that_another_one_read(tmp_path: Path) -> None:
+    async with door(tmp_path, **BY_IDLE) as host:
+        await until(lambda: host.run.app.first.slot.state.idle, 2 * IDLE_S)
+        for seconds in (2.0, 900.0):
+            host.note("tiny-a", "tiny-a", outcome="committed", seconds=seconds, way="standby")
+        at = datetime.fromtimestamp(time.time(), UTC).isoformat()
+        asleep = [{"profile": "tiny-a", "since": "", "bytes": 1, "level": 1}]
+        told = dict.fromkeys(("policy", "verification", "action", "counts", "cards"), None)
+        known = {"schema": 1, "at": at, "engines": [], "next": None, "standby": asleep, **told}
+        (tmp_path / "liveness.json").write_text(json.dumps(known))
+        assert (await host.models())["served-tiny-a"] == "standby"
+        assert (await host.ask("tiny-a")).status == 200
 
 
 @on_virtual_loop
