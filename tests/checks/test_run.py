@@ -9,13 +9,14 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import record
 import run
-from machine import LIMIT_S, assert_ends, wait_for
+from machine import LIMIT_S, assert_ends, kill_tree, wait_for
 
 SHIPPED = dict(run.STEPS)
 CHECKOUT = run.ROOT
@@ -170,13 +171,15 @@ def test_a_command_that_does_not_end_is_stopped_with_its_children(tmp_path: Path
 
 
 def test_a_command_that_is_ended_may_tell_what_it_did() -> None:
+    # Where pytest itself was started with the signal ignored, so is its child.
     code = """
-import time
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     print("begun", flush=True)
     time.sleep(900)
 except KeyboardInterrupt:
-    print("1 failed")
+    print("1 failed", flush=True)
 """
 
     async def told() -> bytes:
@@ -208,7 +211,20 @@ run.main(["lint"])
         process.terminate()
         assert process.wait(LIMIT_S) != 0
     finally:
-        process.kill()
+        kill_tree(process)
+        process.wait()
+    assert_ends(child)
+
+
+def test_a_test_that_hangs_is_named_and_ends_with_what_it_started(tmp_path: Path) -> None:
+    child, log = tmp_path / "child", tmp_path / "log"
+    hang = f"import subprocess\ndef test_hang(): subprocess.run(['sh', '-c', 'echo $$ > {child}; exec sleep 900'])\n"
+    (tmp_path / "test_it.py").write_text(hang)
+    command = run.pytest("it", "-n2", "-p", "no:cacheprovider", str(tmp_path / "test_it.py"), limit_s=2)
+    with log.open("w+b") as output:
+        assert "ended with 1" in asyncio.run(run.run_command(replace(command, limit_s=LIMIT_S), output))
+    assert "crashed while running" in log.read_text()
+    assert "in test_hang" in log.read_text()
     assert_ends(child)
 
 

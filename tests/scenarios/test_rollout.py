@@ -231,9 +231,11 @@ def test_a_second_rollout_is_told_who_owns_the_fleet_and_disturbs_nobody(play: P
         wait_for(lambda: loading(play.fleet[1]), "the second wave loads")
         # The play begins no further task.
         process.send_signal(signal.SIGSTOP)
-        play.fleet[1].tell("sim-b")
-        code, said = Play(play.fleet, play.folder / "other").run()
-        process.send_signal(signal.SIGCONT)
+        try:
+            play.fleet[1].tell("sim-b")
+            code, said = Play(play.fleet, play.folder / "other").run()
+        finally:
+            process.send_signal(signal.SIGCONT)
         assert code != 0
         assert f"{play.fleet[0].host.name}: it belongs to the rollout of sim-b by" in said, said
         output, _none = process.communicate(timeout=600)
