@@ -84,6 +84,7 @@ def noting(fake_host: FakeHost, note: Callable[[Any], object], file: PurePosixPa
         if path == file:
             note(json.loads(text))
 
+    # In the place of the host's own write alone, so that all else of its files stays as it is, its faults too.
     effects.files.write = written  # type: ignore[method-assign]
     return effects
 
