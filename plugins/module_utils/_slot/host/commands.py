@@ -84,21 +84,17 @@ def whole(
     :param more: arguments of `subprocess.Popen`.
     """
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    process = subprocess.Popen(list(argv), start_new_session=True, **pipes, **more)
-    try:
-        began(process.pid)
-        out, err = process.communicate(given.encode(), timeout=limit_s)
-        return process.returncode, out, err
-    except subprocess.TimeoutExpired as late:
-        os.killpg(process.pid, signal.SIGKILL)
-        # What left the session may hold the pipes open for ever.
-        with suppress(subprocess.TimeoutExpired):
-            return (None, *process.communicate(timeout=_LAST_S))
-        return None, late.stdout or b"", late.stderr or b""
-    finally:
-        with suppress(ProcessLookupError):
+    with subprocess.Popen(list(argv), start_new_session=True, **pipes, **more) as process:
+        try:
+            began(process.pid)
+            out, err = process.communicate(given.encode(), timeout=limit_s)
+            return process.returncode, out, err
+        except subprocess.TimeoutExpired as late:
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            with suppress(OSError):
-                pipe and pipe.close()
+            # What left the session may hold the pipes open for ever.
+            with suppress(subprocess.TimeoutExpired):
+                return (None, *process.communicate(timeout=_LAST_S))
+            return None, late.stdout or b"", late.stderr or b""
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
